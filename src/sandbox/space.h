@@ -1,0 +1,171 @@
+/* space.h - the daemon's core as its API sees it: sandboxes, templates, images, operations, keys, events.
+ *
+ * Everything here runs on the one loop and never blocks; slow work happens in jobs. Structs are read by the API and changed only
+ * by this room. A pointer to a sandbox, template or operation is good until the callback returns; keep ids, not pointers
+ * (sandbox_hold() keeps one for a stream). */
+#ifndef SPACE_SANDBOX_SPACE_H
+#define SPACE_SANDBOX_SPACE_H
+
+#include <uv.h>
+
+#include "base/json.h"
+#include "http/client.h"
+#include "sandbox/config.h"
+
+struct space;
+
+int space_start(uv_loop_t *loop, const struct config *cfg, struct space **out, struct fail *why);
+/* Leaves sandboxes running (they are adopted by the next start) and calls `gone` when everything else is put away. */
+void space_stop(struct space *sp, void (*gone)(void *arg), void *arg);
+const struct config *space_config(const struct space *sp);
+uv_loop_t *space_loop(const struct space *sp);
+bool space_ready(const struct space *sp, struct fail *why); /* for /readyz: recovered, driver works, … */
+const char *space_isolation(const struct space *sp);	    /* "kvm" or "emulated" */
+
+/* --- sandboxes --- */
+enum sandbox_state {
+	SANDBOX_CREATING, SANDBOX_RUNNING, SANDBOX_PAUSING, SANDBOX_PAUSED, SANDBOX_SUSPENDING, SANDBOX_SUSPENDED,
+	SANDBOX_WAKING, SANDBOX_STOPPING, SANDBOX_STOPPED, SANDBOX_FAILED, SANDBOX_STATES
+};
+const char *sandbox_state_name(enum sandbox_state s);
+
+struct phase { const char *name; double ms; };
+
+struct sandbox {
+	char id[24], name[64], tenant[32];
+	enum sandbox_state state;
+	char reason[32];		/* why stopped or failed: "killed", "deadline", "idle", "guest_panic", "monitor_crash", … */
+	char template[64];
+	unsigned template_version;
+	char node[24];			/* what it was started from */
+	char image_digest[65], kernel_digest[65];
+	unsigned vcpu;
+	uint64_t memory, disk;
+	bool read_only;			/* rootfs: read-only */
+	int64_t created_ns, started_ns, ended_ns, deadline_ns, last_active_ns; /* 0: none */
+	int64_t timeout_s, idle_timeout_s;  /* 0: none */
+	bool suspend_on_timeout, auto_wake;
+	json_t *env, *metadata;		/* objects; never NULL */
+	const char *start;		/* "pool", "restore", "boot" */
+	struct phase phases[8];
+	unsigned nphases;
+	unsigned users;			/* open streams, proxied connections, running API calls: activity */
+	struct sandbox_core *core;	/* this room's own */
+};
+
+struct create_req {
+	const char *template;		/* NULL: the default of the configuration */
+	const char *name;
+	int64_t timeout_s, idle_timeout_s; /* -1: the default; 0: none */
+	bool suspend_on_timeout, auto_wake;
+	json_t *env, *metadata, *tmpfs; /* may be NULL; borrowed. tmpfs: {"/work": bytes} */
+	unsigned vcpu;			/* 0: the template's */
+	uint64_t memory, disk;		/* 0: the template's */
+	bool read_only;
+	const char *idempotency_key;	/* may be NULL */
+};
+
+/* SB is NULL when WHY says why not. Exactly once. */
+typedef void sandbox_done_fn(struct sandbox *sb, const struct fail *why, void *arg);
+void sandbox_create(struct space *sp, const char *tenant, const struct create_req *q, sandbox_done_fn *done, void *arg);
+void sandbox_kill(struct sandbox *sb, const char *reason, sandbox_done_fn *done, void *arg); /* idempotent */
+void sandbox_pause(struct sandbox *sb, sandbox_done_fn *done, void *arg);
+void sandbox_wake(struct sandbox *sb, sandbox_done_fn *done, void *arg);
+void sandbox_set_timeout(struct sandbox *sb, int64_t timeout_s, sandbox_done_fn *done, void *arg); /* from now on; 0: none */
+
+/* By id, or by name when unique. Sandboxes that ended stay found for an hour. NULL with WHY = sandbox_not_found. */
+struct sandbox *sandbox_find(struct space *sp, const char *tenant, struct str id_or_name, struct fail *why);
+/* Those of a tenant (NULL: all) in order of creation, newest first; 1 to go on, 0 to stop. */
+void sandbox_each(struct space *sp, const char *tenant, int (*fn)(struct sandbox *sb, void *arg), void *arg);
+
+/* Activity: a sandbox with users is not idle. Also keeps the pointer good until released. */
+void sandbox_hold(struct sandbox *sb);
+void sandbox_release(struct sandbox *sb);
+
+/* The way to the agent: NULL with WHY (sandbox_gone, sandbox_not_running) unless it runs. Calls carry X-Access-Token: sandbox_token(). */
+struct http_endpoint *sandbox_agent(struct sandbox *sb, struct fail *why);
+const char *sandbox_token(const struct sandbox *sb);
+/* The way to a TCP port of the guest, 127.0.0.1-bound ones included. */
+struct http_endpoint *sandbox_port(struct sandbox *sb, int port, struct fail *why);
+int sandbox_console(struct sandbox *sb, size_t max, char **out, size_t *len); /* reads a file; small */
+
+/* --- events --- */
+struct event { uint64_t seq; int64_t at_ns; const char *tenant, *sandbox, *type; struct str body; };
+typedef void event_fn(const struct event *e, void *arg);
+struct event_sub;
+/* Calls FN for stored events with seq > AFTER first (UINT64_MAX: none), then for each new one once it is on disk. */
+struct event_sub *event_subscribe(struct space *sp, const char *tenant, const char *sandbox, uint64_t after, event_fn *fn, void *arg);
+void event_unsubscribe(struct event_sub *s);
+
+/* --- operations: one life-cycle call each, to poll or to follow --- */
+struct operation {
+	char id[24], tenant[32], kind[24], target[24]; /* kind: "create", "image.build", "template.build", … */
+	enum { OPERATION_RUNNING, OPERATION_DONE, OPERATION_FAILED } state;
+	char step[96];
+	double progress;		/* 0..1, -1 unknown */
+	json_t *result;			/* of a done one; may be NULL */
+	struct fail fail;		/* of a failed one */
+	int64_t created_ns, ended_ns;
+};
+struct operation *operation_new(struct space *sp, const char *tenant, const char *kind, const char *target);
+void operation_step(struct operation *op, const char *step, double progress);
+void operation_end(struct operation *op, json_t *result, const struct fail *why); /* takes the reference */
+struct operation *operation_find(struct space *sp, const char *tenant, struct str id);
+/* FN at each change until it ended or the subscription is dropped. */
+struct operation_sub;
+struct operation_sub *operation_subscribe(struct operation *op, void (*fn)(struct operation *op, void *arg), void *arg);
+void operation_unsubscribe(struct operation_sub *s);
+
+/* --- templates and images --- */
+struct template {
+	char name[64];
+	unsigned version;
+	char node[24], image_digest[65], kernel_digest[65];
+	unsigned vcpu;
+	uint64_t memory, disk;
+	int64_t created_ns;
+	uint64_t bytes;
+	json_t *env;		/* of image and build */
+	char user[64], workdir[256], start_cmd[1024];
+};
+struct template_req {
+	const char *name, *image;	/* image: name or digest */
+	unsigned vcpu; uint64_t memory, disk; /* 0: defaults */
+	json_t *setup;			/* ["shell command", …]; may be NULL */
+	json_t *env;
+	const char *start_cmd, *ready_cmd, *user, *workdir;
+};
+void template_each(struct space *sp, const char *tenant, int (*fn)(const struct template *t, void *arg), void *arg);
+const struct template *template_find(struct space *sp, const char *tenant, const char *name, struct fail *why);
+/* The operation reports progress and ends with {"template": …}. NULL with WHY when it cannot even start. */
+struct operation *template_build(struct space *sp, const char *tenant, const struct template_req *q, struct fail *why);
+int template_remove(struct space *sp, const char *tenant, const char *name, struct fail *why);
+
+/* {"from":"packages","packages":[…]} | {"from":"dir","path":…} | {"from":"oci","ref":…}; runs space-image. */
+struct operation *image_build(struct space *sp, const char *tenant, const char *name, json_t *source, struct fail *why);
+/* The list as JSON text in OUT ({"images":[…]}), or one; from the pool, in a job. */
+typedef void json_done_fn(json_t *value, const struct fail *why, void *arg); /* VALUE is borrowed */
+void image_list_json(struct space *sp, json_done_fn *done, void *arg);
+void image_remove_async(struct space *sp, const char *name, json_done_fn *done, void *arg);
+
+/* --- keys --- */
+enum scope { SCOPE_READ, SCOPE_USE, SCOPE_ADMIN };
+struct key_info { char id[24], name[64], tenant[32]; enum scope scope; int64_t created_ns, last_used_ns; };
+/* TEXT: "space_" or "e2b_" and 40 hex digits. NULL: unknown. Constant time in the digits. */
+const struct key_info *key_check(struct space *sp, struct str text);
+/* Makes one; TEXT (64 bytes) gets it, once: only its hash is kept. done comes when it is on disk. */
+void key_create(struct space *sp, const char *tenant, const char *name, enum scope scope, char text[64], void (*done)(const struct key_info *k, const struct fail *why, void *arg), void *arg);
+void key_delete(struct space *sp, const char *id, void (*done)(const struct fail *why, void *arg), void *arg);
+void key_each(struct space *sp, int (*fn)(const struct key_info *k, void *arg), void *arg);
+bool key_any(struct space *sp);
+
+/* --- numbers for /metrics --- */
+struct space_counts {
+	unsigned sandboxes[SANDBOX_STATES];
+	uint64_t creates, create_failures, kills;
+	uint64_t memory_reserved, memory_limit;
+	unsigned slots_ready, monitors_ready;
+};
+void space_count(struct space *sp, struct space_counts *out);
+
+#endif
