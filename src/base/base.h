@@ -9,12 +9,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h> /* MIN and MAX: <uv.h> brings it in as well */
 #include <sys/types.h>
 #include <unistd.h>
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
-#define MIN(a, b) ((a) < (b) ? (a) : (b))
-#define MAX(a, b) ((a) > (b) ? (a) : (b))
 #define KIB (1024ULL)
 #define MIB (1024ULL * KIB)
 #define GIB (1024ULL * MIB)
