@@ -27,7 +27,7 @@ struct field {
 	enum field_kind kind;
 	size_t at, has;
 	bool required;
-	int64_t min, max; /* INT: the value. STR: bytes. ARR and OBJ: members. */
+	int64_t min, max; /* INT: the value. STR: bytes. ARR and OBJ: members. Both 0: anything */
 };
 
 #define STR_FIELD(type, member, max_len, req) { #member, FIELD_STR, offsetof(type, member), 0, req, 0, max_len }

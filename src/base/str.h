@@ -27,7 +27,8 @@ bool str_cut(struct str s, char c, struct str *head, struct str *tail);
 /* Decimal, digits only, no sign, no overflow, at most MAX. 0 or -EINVAL. */
 int str_u64(struct str s, uint64_t max, uint64_t *out);
 
-/* A duration ("90", "1.5s", "10m", "2h", "7d") in ms and a size ("512M", "5GiB", "1000") in bytes. 0 or -EINVAL. */
+/* A duration ("90", "1.5s", "250ms", "10m", "2h", "7d"; without a unit: seconds) in ms, and a size ("512M", "5GiB", "1000",
+ * "1.5g"; units are powers of 1024) in bytes. 0 or -EINVAL. */
 int str_duration_ms(struct str s, int64_t *ms);
 int str_size(struct str s, uint64_t *bytes);
 
@@ -39,6 +40,7 @@ int str_copy(char *dst, size_t size, struct str s);
 
 bool str_has_ctl(struct str s);	     /* a byte below 0x20, or 0x7f */
 bool str_is_utf8(struct str s);	     /* well-formed, no surrogates, no overlong forms */
+size_t str_utf8_len(struct str s);   /* bytes of the well-formed character at the start; 0 if there is none */
 bool str_is_name(struct str s);	     /* [a-z0-9] then [a-z0-9._-], at most 63: names of templates, policies, … */
 int str_ptrcmp(const void *a, const void *b); /* qsort of char * */
 
