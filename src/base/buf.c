@@ -26,7 +26,7 @@ int buf_reserve(struct buf *b, size_t more)
 	need = b->n + more;
 	if (need <= b->cap)
 		return 0;
-	cap = b->cap ? b->cap : 64;
+	cap = b->cap ? b->cap : MIN((size_t)64, b->max);
 	while (cap < need)
 		cap = cap > b->max / 2 ? b->max : cap * 2;
 	p = realloc(b->p, cap);

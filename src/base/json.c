@@ -45,10 +45,17 @@ json_t *json_read(struct str text, struct fail *why)
 	json_error_t err;
 	json_t *j;
 	ssize_t deep = too_deep(text);
+	const char *nul;
 
 	if (deep >= 0) {
 		fail_as(why, ERR_bad_json, "not valid JSON: nested deeper than %d at byte %zd",
 			DEPTH_MAX, deep);
+		return NULL;
+	}
+	/* jansson takes a NUL after the value for the end of the text. */
+	nul = text.n ? memchr(text.p, 0, text.n) : NULL;
+	if (nul) {
+		fail_as(why, ERR_bad_json, "not valid JSON: a NUL at byte %td", nul - text.p);
 		return NULL;
 	}
 	j = json_loadb(text.p ? text.p : "", text.n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &err);
