@@ -33,6 +33,8 @@ static const struct setting {
 	{ "ipv4/ip_forward", "0", false },
 	{ "ipv4/icmp_echo_ignore_all", "1", false },
 	{ "ipv4/icmp_echo_ignore_broadcasts", "1", false },
+	/* The kernel's own limits let 6 errors out and then 1 a second, and draw on a budget that the whole host shares. */
+	{ "ipv4/icmp_ratemask", "0", false },
 	{ "ipv6/conf/all/disable_ipv6", "1", true },
 	{ "ipv6/conf/default/disable_ipv6", "1", true },
 	{ "ipv6/conf/lo/disable_ipv6", "1", true },

@@ -100,7 +100,8 @@ int ruleset_load(int ns_fd, struct fail *why)
 	return r;
 }
 
-/* What must be there. accepts: a chain's accepting rules in order, each with the least number of comparisons. */
+/* What must be there. accepts: a chain's accepting rules in order, each with the least number of bytes that it compares (nft is free to
+ * compare neighbouring fields together, and does). */
 static const struct want {
 	uint8_t family;
 	const char *chain;
@@ -108,11 +109,11 @@ static const struct want {
 	int32_t prio;
 	unsigned rules, naccepts, accepts[3];
 } wants[] = {
-	{ NFPROTO_NETDEV, "ingress", NF_NETDEV_INGRESS, 0, 7, 2, { 5, 1 } },
-	{ NFPROTO_INET, "prerouting", NF_INET_PRE_ROUTING, NF_IP_PRI_RAW, 5, 2, { 1, 5 } },
-	{ NFPROTO_INET, "input", NF_INET_LOCAL_IN, NF_IP_PRI_FILTER, 2, 2, { 1, 5 } },
+	{ NFPROTO_NETDEV, "ingress", NF_NETDEV_INGRESS, 0, 7, 2, { 18, 4 } },
+	{ NFPROTO_INET, "prerouting", NF_INET_PRE_ROUTING, NF_IP_PRI_RAW, 5, 2, { 3, 14 } },
+	{ NFPROTO_INET, "input", NF_INET_LOCAL_IN, NF_IP_PRI_FILTER, 2, 2, { 3, 14 } },
 	{ NFPROTO_INET, "forward", NF_INET_FORWARD, NF_IP_PRI_FILTER, 0, 0, { 0 } },
-	{ NFPROTO_INET, "output", NF_INET_LOCAL_OUT, NF_IP_PRI_FILTER, 3, 3, { 1, 3, 3 } },
+	{ NFPROTO_INET, "output", NF_INET_LOCAL_OUT, NF_IP_PRI_FILTER, 3, 3, { 3, 13, 10 } },
 };
 
 struct seen {
@@ -194,12 +195,25 @@ static int64_t verdict_of(const struct nlattr *data)
 	return -1;
 }
 
+/* How many bytes a `cmp` expression compares. */
+static unsigned cmp_bytes(const struct nlattr *data)
+{
+	const struct nlattr *a, *b;
+
+	mnl_attr_for_each_nested(a, data)
+		if (mnl_attr_get_type(a) == NFTA_CMP_DATA)
+			mnl_attr_for_each_nested(b, a)
+				if (mnl_attr_get_type(b) == NFTA_DATA_VALUE)
+					return mnl_attr_get_payload_len(b);
+	return 0;
+}
+
 static int rule_cb(const struct nlmsghdr *nlh, void *arg)
 {
 	const struct nfgenmsg *g = mnl_nlmsg_get_payload(nlh);
 	const struct nlattr *a, *e, *table = NULL, *chain = NULL, *exprs = NULL;
 	struct seen *s = arg;
-	unsigned cmps = 0;
+	unsigned compared = 0;
 	bool accept = false, decides = false;
 	int i;
 
@@ -225,7 +239,7 @@ static int rule_cb(const struct nlmsghdr *nlh, void *arg)
 		if (!name)
 			continue;
 		if (!strcmp(mnl_attr_get_str(name), "cmp"))
-			cmps++;
+			compared += data ? cmp_bytes(data) : 0;
 		else if (!strcmp(mnl_attr_get_str(name), "reject"))
 			decides = true;
 		else if (!strcmp(mnl_attr_get_str(name), "immediate") && data && verdict_of(data) >= 0) {
@@ -239,7 +253,7 @@ static int rule_cb(const struct nlmsghdr *nlh, void *arg)
 	s->rules[i]++;
 	if (!accept)
 		return MNL_CB_OK;
-	if (s->accepts[i] >= wants[i].naccepts || cmps < wants[i].accepts[s->accepts[i]])
+	if (s->accepts[i] >= wants[i].naccepts || compared < wants[i].accepts[s->accepts[i]])
 		return differs(s, "a rule accepts more than it should", wants[i].chain);
 	s->accepts[i]++;
 	return MNL_CB_OK;

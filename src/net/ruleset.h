@@ -45,7 +45,7 @@
 int ruleset_load(int ns_fd, struct fail *why);
 
 /* Reads back from the kernel, through NFNL (a NETLINK_NETFILTER socket made in that namespace), and compares: every base chain there
- * with its hook, priority and policy; as many rules as loaded; and no rule that accepts with fewer comparisons than ours have.
+ * with its hook, priority and policy; as many rules as loaded; and no rule that accepts after comparing fewer bytes than ours do.
  * -EPERM and what differs otherwise. */
 int ruleset_verify(int nfnl_fd, struct fail *why);
 
