@@ -14,8 +14,11 @@
 
 struct space;
 
+#define TENANT_DEFAULT "default" /* of the local socket; its templates may be used by all */
+
 int space_start(uv_loop_t *loop, const struct config *cfg, struct space **out, struct fail *why);
-/* Leaves sandboxes running (they are adopted by the next start) and calls `gone` when everything else is put away. */
+/* Leaves sandboxes running (they are adopted by the next start) and calls `gone` when everything else is put away. Before that every
+ * subscription has been dropped and every hold released. */
 void space_stop(struct space *sp, void (*gone)(void *arg), void *arg);
 const struct config *space_config(const struct space *sp);
 uv_loop_t *space_loop(const struct space *sp);
@@ -111,6 +114,8 @@ struct operation *operation_new(struct space *sp, const char *tenant, const char
 void operation_step(struct operation *op, const char *step, double progress);
 void operation_end(struct operation *op, json_t *result, const struct fail *why); /* takes the reference */
 struct operation *operation_find(struct space *sp, const char *tenant, struct str id);
+/* Newest first; 1 to go on, 0 to stop. */
+void operation_each(struct space *sp, const char *tenant, int (*fn)(struct operation *op, void *arg), void *arg);
 /* FN at each change until it ended or the subscription is dropped. */
 struct operation_sub;
 struct operation_sub *operation_subscribe(struct operation *op, void (*fn)(struct operation *op, void *arg), void *arg);

@@ -1,0 +1,207 @@
+#include "agent/spawn.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "agent/path.h"
+#include "base/file.h"
+
+#ifndef CLONE_CLEAR_SIGHAND
+#define CLONE_CLEAR_SIGHAND 0x100000000ULL
+#endif
+#ifndef CLONE_INTO_CGROUP
+#define CLONE_INTO_CGROUP 0x200000000ULL
+#endif
+
+struct clone3_args {
+	uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
+};
+
+/* The raw calls: glibc's would make all threads of the process change their ids, and here these are the agent's. */
+static int become(const struct user *u)
+{
+	if (syscall(SYS_setgroups, u->ngroups, u->groups) < 0 || syscall(SYS_setresgid, u->gid, u->gid, u->gid) < 0 ||
+		syscall(SYS_setresuid, u->uid, u->uid, u->uid) < 0)
+		return -errno;
+	return 0;
+}
+
+static void say(const char *a, const char *b, const char *c)
+{
+	const char *part[] = { a, b, c };
+
+	for (unsigned i = 0; i < 3; i++)
+		if (write(2, part[i], strlen(part[i])) < 0)
+			return;
+}
+
+/* Executes FILE; for a script without "#!" through /bin/sh, as shells and execvp do. Returns only on failure. */
+static int exec_file(const struct spawn *s, const char *file)
+{
+	enum { ARGS_MAX = 1024 };
+	const char *argv[ARGS_MAX + 2];
+	unsigned n = 0;
+
+	execve(file, s->argv, s->envp);
+	if (errno != ENOEXEC)
+		return errno;
+	argv[n++] = "/bin/sh";
+	argv[n++] = file;
+	for (unsigned i = 1; s->argv[0] && s->argv[i] && n < ARGS_MAX; i++)
+		argv[n++] = s->argv[i];
+	argv[n] = NULL;
+	execve("/bin/sh", (char *const *)argv, s->envp);
+	return ENOEXEC;
+}
+
+static _Noreturn void exec_or_127(struct spawn *s)
+{
+	const char *dir = s->path;
+	char file[PATH_LEN];
+	int err = ENOENT;
+
+	if (strchr(s->cmd, '/')) {
+		err = exec_file(s, s->cmd);
+	} else if (s->cmd[0] != '\0') {
+		while (dir && err != 0) {
+			size_t n = strcspn(dir, ":");
+			int len = snprintf(file, sizeof(file), "%.*s%s%s", (int)MIN(n, (size_t)PATH_LEN), dir, n ? "/" : "", s->cmd);
+			int e = len > 0 && (size_t)len < sizeof(file) ? exec_file(s, file) : ENAMETOOLONG;
+
+			if (e != ENOENT && e != ENOTDIR && e != ENAMETOOLONG)
+				err = e; /* something is there: worth more than "not found" */
+			if (e == E2BIG)
+				break;
+			dir = dir[n] ? dir + n + 1 : NULL;
+		}
+	}
+	if (err == ENOENT || err == ENOTDIR) {
+		say("exec: ", s->cmd, ": not found\n");
+		_exit(127);
+	}
+	say("exec: ", s->cmd, err == EACCES ? ": Permission denied\n" : err == E2BIG ? ": Argument list too long\n" :
+			": cannot be executed\n");
+	_exit(126);
+}
+
+/* Runs in the child, in the agent's memory: system calls only, nothing allocated, nothing of the agent's changed. */
+static _Noreturn void child(struct spawn *s, volatile int *err)
+{
+	static const char oom[] = "100";
+	struct rlimit files = { 1024, 1048576 };
+	sigset_t none;
+	int fd;
+
+	setsid();
+	s->step = SPAWN_STDIO;
+	if (s->tty && ioctl(s->stdio[0], TIOCSCTTY, 0) < 0)
+		goto fail;
+	for (int i = 0; i < 3; i++) {
+		fd = s->stdio[i] >= 0 ? s->stdio[i] : open("/dev/null", O_RDWR | O_CLOEXEC);
+		if (fd < 0 || dup2(fd, i) < 0)
+			goto fail;
+	}
+	setrlimit(RLIMIT_NOFILE, &files);
+	fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+	if (fd >= 0 && write(fd, oom, sizeof(oom) - 1) < 0)
+		say("", "", ""); /* the command runs all the same */
+	umask(022);
+	s->step = SPAWN_USER;
+	*err = -become(s->user);
+	if (*err)
+		_exit(126);
+	s->step = SPAWN_CWD;
+	if (chdir(s->cwd) < 0)
+		goto fail;
+	s->step = SPAWN_OK;
+	signal(SIGPIPE, SIG_DFL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	exec_or_127(s);
+fail:
+	*err = errno;
+	_exit(126);
+}
+
+#ifdef __x86_64__
+#define SHARE_FLAGS (CLONE_VM | CLONE_VFORK)
+/* Inline, so that the child, which runs on our stack, has no return address of ours to step on. */
+static inline long clone3_raw(struct clone3_args *a)
+{
+	long r = SYS_clone3;
+
+	__asm__ volatile("syscall" : "+a"(r) : "D"(a), "S"(sizeof(*a)) : "rcx", "r11", "memory");
+	return r;
+}
+#else
+#define SHARE_FLAGS 0
+static inline long clone3_raw(struct clone3_args *a)
+{
+	long r = syscall(SYS_clone3, a, sizeof(*a));
+
+	return r < 0 ? -errno : r;
+}
+#endif
+
+static __attribute__((noinline)) pid_t start(struct spawn *s, volatile int *err)
+{
+	struct clone3_args a = {
+		.flags = SHARE_FLAGS | CLONE_CLEAR_SIGHAND | (s->cgroup_fd >= 0 ? CLONE_INTO_CGROUP : 0),
+		.exit_signal = SIGCHLD,
+		.cgroup = s->cgroup_fd >= 0 ? (uint64_t)s->cgroup_fd : 0,
+	};
+	long pid = clone3_raw(&a);
+
+	if (pid == 0)
+		child(s, err);
+	return (pid_t)pid;
+}
+
+/* For kernels and sandboxes without clone3: the copy of a process, moved into its cgroup by hand. */
+static pid_t start_old(struct spawn *s)
+{
+	volatile int err = 0;
+	pid_t pid = fork();
+
+	if (pid != 0)
+		return pid < 0 ? -errno : pid;
+	if (s->cgroup_fd >= 0) {
+		int fd = openat(s->cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+
+		if (fd >= 0 && write(fd, "0", 1) < 0)
+			say("exec: ", "cgroup", ": cannot be joined\n");
+	}
+	for (int sig = 1; sig < 32; sig++)
+		signal(sig, SIG_DFL);
+	child(s, &err);
+}
+
+pid_t spawn_run(struct spawn *s)
+{
+	volatile int err = 0;
+	sigset_t all, old;
+	pid_t pid;
+
+	s->step = SPAWN_FORK;
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, &old);
+	pid = start(s, &err);
+	if (pid == -ENOSYS || pid == -EPERM || pid == -EINVAL) {
+		s->step = SPAWN_OK;
+		pid = start_old(s);
+	}
+	sigprocmask(SIG_SETMASK, &old, NULL);
+	if (pid > 0 && s->step != SPAWN_OK) { /* it has exited already; ours to reap */
+		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+			;
+		return err ? -err : -EIO;
+	}
+	return pid;
+}

@@ -1,0 +1,247 @@
+/* node.c - the checkpoint tree on disk: nodes/ID/{node.json,memory,state,disk}.
+ *
+ * A node is written in the pool's own tmp directory and renamed when everything in it is on disk: nodes/ never holds half of one. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "image/pool.h"
+
+#define NODE_FORMAT 1
+
+/* node.json as fields_read() fills it in. */
+struct node_json {
+	int64_t format;
+	const char *id, *parent, *image, *kernel, *initrd, *driver, *driver_version, *created, *label;
+	int64_t vcpus, memory, disk, own_bytes, agent_protocol;
+	bool has_memory;
+};
+
+static const struct field node_fields[] = {
+	INT_FIELD(struct node_json, format, NODE_FORMAT, NODE_FORMAT, true),
+	STR_FIELD(struct node_json, id, 23, true),
+	STR_FIELD(struct node_json, parent, 23, false),
+	STR_FIELD(struct node_json, image, 71, true),
+	STR_FIELD(struct node_json, kernel, 71, true),
+	STR_FIELD(struct node_json, initrd, 71, true),
+	STR_FIELD(struct node_json, driver, 15, true),
+	STR_FIELD(struct node_json, driver_version, 127, true),
+	INT_FIELD(struct node_json, vcpus, 1, 1024, true),
+	INT_FIELD(struct node_json, memory, 0, INT64_MAX, true),
+	INT_FIELD(struct node_json, disk, 0, INT64_MAX, true),
+	BOOL_FIELD(struct node_json, has_memory, true),
+	INT_FIELD(struct node_json, own_bytes, 0, INT64_MAX, true),
+	STR_FIELD(struct node_json, created, 40, true),
+	STR_FIELD(struct node_json, label, 127, false),
+	INT_FIELD(struct node_json, agent_protocol, 0, 1000000, true),
+};
+
+static int bad_id(struct fail *why)
+{
+	return fail_as(why, ERR_bad_request, "not an id of a checkpoint");
+}
+
+static void digest_write(struct jw *w, const char *key, const struct digest *d)
+{
+	char text[80];
+
+	snprintf(text, sizeof(text), "sha256:%s", d->hex);
+	jw_str(w, key, d->hex[0] ? text : "");
+}
+
+static int node_to_json(const struct node *n, struct buf *out)
+{
+	struct jw w;
+
+	jw_init(&w, out);
+	jw_obj(&w, NULL);
+	jw_int(&w, "format", NODE_FORMAT);
+	jw_str(&w, "id", n->id);
+	jw_str(&w, "parent", n->parent);
+	digest_write(&w, "image", &n->image);
+	digest_write(&w, "kernel", &n->kernel);
+	digest_write(&w, "initrd", &n->initrd);
+	jw_str(&w, "driver", n->driver);
+	jw_str(&w, "driver_version", n->driver_version);
+	jw_int(&w, "vcpus", n->vcpus);
+	jw_int(&w, "memory", (int64_t)n->memory);
+	jw_int(&w, "disk", (int64_t)n->disk);
+	jw_bool(&w, "has_memory", n->has_memory);
+	jw_int(&w, "own_bytes", (int64_t)n->own_bytes);
+	jw_time(&w, "created", n->created_ns ? n->created_ns : real_ns());
+	jw_str(&w, "label", n->label);
+	jw_int(&w, "agent_protocol", n->agent_protocol);
+	jw_obj_end(&w);
+	return w.err ? w.err : buf_addc(out, '\n');
+}
+
+/* What the table cannot say. */
+static int node_from_json(const struct node_json *j, struct node *n, struct fail *why)
+{
+	struct { const char *name, *text; struct digest *to; } digests[] = {
+		{ "image", j->image, &n->image }, { "kernel", j->kernel, &n->kernel }, { "initrd", j->initrd, &n->initrd },
+	};
+
+	if (!id_valid(str_of(j->id), 'n') || (j->parent && *j->parent && !id_valid(str_of(j->parent), 'n')))
+		return fail_as(why, ERR_internal, "an id in it is malformed");
+	for (size_t i = 0; i < ARRAY_LEN(digests); i++)
+		if (*digests[i].text && digest_parse(digests[i].to, str_of(digests[i].text)))
+			return fail_as(why, ERR_internal, "%s: not a digest", digests[i].name);
+	if (rfc3339_parse(str_of(j->created), &n->created_ns))
+		return fail_as(why, ERR_internal, "created: not a time");
+	if (str_copy(n->id, sizeof(n->id), str_of(j->id)) || str_copy(n->parent, sizeof(n->parent), str_of(j->parent)) ||
+		str_copy(n->driver, sizeof(n->driver), str_of(j->driver)) ||
+		str_copy(n->driver_version, sizeof(n->driver_version), str_of(j->driver_version)) ||
+		str_copy(n->label, sizeof(n->label), str_of(j->label)))
+		return fail_as(why, ERR_internal, "a text in it is too long");
+	n->vcpus = (unsigned)j->vcpus;
+	n->memory = (uint64_t)j->memory;
+	n->disk = (uint64_t)j->disk;
+	n->has_memory = j->has_memory;
+	n->own_bytes = (uint64_t)j->own_bytes;
+	n->agent_protocol = (unsigned)j->agent_protocol;
+	return 0;
+}
+
+int node_begin(struct pool *p, char id[24], struct fail *why)
+{
+	char name[ID_LEN + 1];
+	int fd;
+
+	id_make(name, 'n');
+	if (mkdirat(p->tmpfd, name, 0700))
+		return pool_fail(why, -errno, "a new checkpoint");
+	fd = dir_open(p->tmpfd, name);
+	if (fd < 0) {
+		unlinkat(p->tmpfd, name, AT_REMOVEDIR);
+		return pool_fail(why, fd, "a new checkpoint");
+	}
+	memcpy(id, name, sizeof(name));
+	return fd;
+}
+
+/* Everything in the directory, then the directory. */
+static int sync_files(int dirfd_)
+{
+	int fd = openat(dirfd_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+
+	if (!d) {
+		r = -errno;
+		if (fd >= 0)
+			close(fd);
+		return r;
+	}
+	while (!r && (e = readdir(d))) {
+		autoclose int f = -1;
+
+		if (e->d_type != DT_REG)
+			continue;
+		f = openat(fd, e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+		if (f < 0 || fsync(f))
+			r = -errno;
+	}
+	if (!r && fsync(fd))
+		r = -errno;
+	closedir(d);
+	return r;
+}
+
+int node_commit(struct pool *p, int dirfd, const struct node *n, struct fail *why)
+{
+	autoclose int nodes = dir_open(p->fd, "nodes");
+	autobuf struct buf text;
+	struct node check;
+	int r;
+
+	buf_init(&text, 16 * KIB);
+	if (!id_valid(str_of(n->id), 'n'))
+		return bad_id(why);
+	r = node_to_json(n, &text);
+	if (!r)
+		r = file_write_atomic(dirfd, "node.json", text.p, text.n, 0600);
+	if (!r)
+		r = sync_files(dirfd);
+	if (r < 0)
+		return pool_fail(why, r, "checkpoint %s", n->id);
+	if (nodes < 0 || renameat(p->tmpfd, n->id, nodes, n->id) || fsync(nodes))
+		return pool_fail(why, nodes < 0 ? nodes : -errno, "checkpoint %s", n->id);
+	/* What cannot be read again must not be acknowledged. */
+	return node_read(p, n->id, &check, why);
+}
+
+int node_abort(struct pool *p, const char *id)
+{
+	return id_valid(str_of(id), 'n') ? rm_rf(p->tmpfd, id) : -EINVAL;
+}
+
+static int absent(const char *id, int err, struct fail *why)
+{
+	if (err != -ENOENT)
+		return pool_fail(why, err, "checkpoint %s", id);
+	fail_as(why, ERR_not_found, "no checkpoint %s", id);
+	return -ENOENT;
+}
+
+int node_read(struct pool *p, const char *id, struct node *out, struct fail *why)
+{
+	autofree char *text = NULL;
+	autojson json_t *obj = NULL;
+	struct node_json j = { 0 };
+	struct node n = { 0 };
+	char path[64];
+	ssize_t len;
+	int r;
+
+	if (!id_valid(str_of(id), 'n'))
+		return bad_id(why);
+	snprintf(path, sizeof(path), "nodes/%s/node.json", id);
+	len = file_read(p->fd, path, &text, 16 * KIB);
+	if (len < 0)
+		return absent(id, (int)len, why);
+	obj = json_read((struct str){ text, (size_t)len }, why);
+	r = obj ? fields_read(obj, node_fields, ARRAY_LEN(node_fields), &j, why) : -EBADMSG;
+	if (!r)
+		r = node_from_json(&j, &n, why);
+	if (!r && strcmp(n.id, id))
+		r = fail_as(why, ERR_internal, "it is of another checkpoint, %s", n.id);
+	if (r < 0) {
+		fail_prefix(why, "node.json of checkpoint %s", id);
+		return r;
+	}
+	*out = n;
+	return 0;
+}
+
+int node_open(struct pool *p, const char *id, struct fail *why)
+{
+	char path[64];
+	int fd;
+
+	if (!id_valid(str_of(id), 'n'))
+		return bad_id(why);
+	snprintf(path, sizeof(path), "nodes/%s", id);
+	fd = dir_open(p->fd, path);
+	return fd < 0 ? absent(id, fd, why) : fd;
+}
+
+int node_remove(struct pool *p, const char *id, struct fail *why)
+{
+	autoclose int nodes = dir_open(p->fd, "nodes");
+	char gone[POOL_TMPNAME];
+	int r;
+
+	if (!id_valid(str_of(id), 'n'))
+		return bad_id(why);
+	if (nodes < 0)
+		return pool_fail(why, nodes, "pool/nodes");
+	/* Out of nodes/ first, so that an interrupted removal leaves no half of a checkpoint there. */
+	pool_tmpname(gone, "gone-");
+	if (renameat(nodes, id, p->tmpfd, gone))
+		return absent(id, -errno, why);
+	r = fsync(nodes) ? -errno : rm_rf(p->tmpfd, gone);
+	return r < 0 ? pool_fail(why, r, "removing checkpoint %s", id) : 0;
+}

@@ -1,0 +1,311 @@
+/* core.h - what the files of this room share, and nobody else includes.
+ *
+ * Who may touch what: everything here belongs to the loop thread, except the functions that say "blocking" (they run in jobs, on
+ * worker threads, and touch only what is handed to them, the pool, the slots, the driver and the uid table). */
+#ifndef SPACE_SANDBOX_CORE_H
+#define SPACE_SANDBOX_CORE_H
+
+#include "base/job.h"
+#include "driver/driver.h"
+#include "image/image.h"
+#include "net/slot.h"
+#include "sandbox/space.h"
+#include "store/store.h"
+
+#define AGENT_PORT 49983
+#define AGENT_CONNECT_MS 1500		  /* a guest whose network is gone is found out in this time */
+#define INIT_TIMEOUT_MS 30000		  /* from running vCPUs to the answer of /init */
+#define BOOT_TIMEOUT_MS 180000		  /* the same for a cold boot; emulation on a busy host is slow */
+#define ENDED_KEEP_NS (3600 * NS_PER_S)	  /* ended sandboxes and operations stay found this long */
+#define ENDED_MAX 10000			  /* … but no more than this many */
+#define OPERATIONS_MAX 1000
+#define EVENTS_PER_SANDBOX 1000
+#define EVENTS_MAX 200000
+#define SANDBOX_BUCKETS 1024
+#define MONITOR_OVERHEAD (48 * MIB)	  /* reserved for a monitor beside its guest's memory */
+#define TAG_START "space.start"		  /* the template's start command: no sign of activity */
+
+struct sandbox_core;
+struct machine;
+struct source;
+struct tmpl;
+struct variant;
+struct build;
+
+/* --- uids of monitors (machine.c): one each, never one that a living monitor has --- */
+struct uids {
+	uv_mutex_t mu;
+	unsigned base, count, next;
+	uint64_t *used;
+};
+
+struct ready_group;
+struct live_event;
+
+struct space {
+	uv_loop_t *loop;
+	struct config cfg;
+	struct store *store;
+	struct pool *pool;
+	struct slots *slots;
+	const struct driver *drv;
+	const char *isolation;
+	char drv_version[128];
+	struct uids uids;
+
+	bool recovered, stopping;
+	void (*gone)(void *arg);
+	void *gone_arg;
+	unsigned jobs; /* under way: space_stop() waits for them */
+
+	struct link sandboxes; /* oldest first */
+	struct sandbox_core *by_id[SANDBOX_BUCKETS];
+	unsigned counts[SANDBOX_STATES];
+	unsigned living, ended;
+	uint64_t creates, create_failures, kills;
+	uint64_t memory_limit, memory_reserved; /* the limit has overcommit in it */
+	uint64_t randoms[1024];			/* what guests drew at their /init, newest over oldest */
+	unsigned nrandoms;
+
+	struct link templates, builds, sources, ready, operations, subs, keys;
+	unsigned noperations;
+	bool publishing; /* event_publish() walks the subscriptions */
+	bool slots_refilling, refill_again;
+	struct later *sweep, *refill;
+	int64_t trimmed_ns;
+};
+
+/* --- space.c --- */
+/* A job that space_stop() waits for. Never fails: without memory DONE is called at once with the failure. */
+void space_job(struct space *sp, struct job_queue *q, job_fn *fn, job_done_fn *done, void *arg);
+void space_check_gone(struct space *sp);
+
+/* One-shot timers. *slot is what can be cleared; it is NULL again before FN is called. */
+struct later;
+void later_set(struct space *sp, struct later **slot, int64_t ms, void (*fn)(void *arg), void *arg);
+void later_clear(struct later **slot);
+
+/* --- machines (machine.c): a monitor process with all that is its own: uid, slot, disk, run directory --- */
+struct machine {
+	struct space *sp;
+	char id[24]; /* of the sandbox that it is or will be */
+	char tenant[32];
+	char role[12]; /* "sandbox", "ready", "build" */
+	char run_dir[320];
+	struct source *src; /* counted; NULL: it booted, or was adopted */
+	unsigned vcpus;
+	uint64_t memory, disk; /* disk: bytes of its file now */
+	bool has_slot, has_uid, has_disk, has_dir;
+	uid_t uid;
+	struct slot slot;
+	struct vm *vm;
+	double monitor_ms, disk_ms, load_ms; /* what preparing and starting took */
+};
+
+/* What a machine is made from: descriptors are borrowed. */
+struct machine_files {
+	int kernel, initrd, image, node, memory, disk; /* -1: none */
+	bool read_only;				       /* no disk; the root's upper layer is in memory */
+	char cmdline[512];
+};
+
+struct machine *machine_new(struct space *sp, const char *id, const char *tenant, const char *role);
+void machine_free(struct machine *m); /* the struct; the process goes on if it was not destroyed */
+int machine_prepare(struct machine *m, const struct machine_files *f, struct fail *why);	/* blocking */
+int machine_start(struct machine *m, struct fail *why);					/* blocking */
+int machine_grow(struct machine *m, uint64_t disk, struct fail *why);			/* blocking */
+int machine_destroy(struct machine *m, struct fail *why); /* blocking; fine on one that is half made or gone */
+int machine_adopt(struct machine *m, struct fail *why);	  /* blocking; -ESRCH: its process is gone */
+void machine_set_role(struct machine *m, const char *role); /* blocking, one small file */
+/* Destroys and frees in a job of its own, in the background. */
+void machine_discard(struct machine *m);
+int uids_init(struct uids *u, unsigned base, unsigned count);
+void uids_clear(struct uids *u);
+
+/* --- sources (source.c): a node, opened once for all machines that start from it --- */
+struct source {
+	struct link link;
+	struct space *sp;
+	unsigned refs;
+	char tenant[32]; /* memory pages are shared within a tenant only */
+	struct node node;
+	bool loaded;
+	struct machine_files files;
+	struct link waiting;
+	int64_t used_ns;
+};
+typedef void source_fn(struct source *s, const struct fail *why, void *arg); /* S carries a reference for the callee */
+void source_get(struct space *sp, const char *tenant, const char *node, source_fn *fn, void *arg);
+struct source *source_peek(struct space *sp, const char *tenant, const char *node); /* if it is loaded; no reference */
+struct source *source_ref(struct source *s);
+void source_unref(struct source *s);
+void source_forget(struct space *sp, const char *node); /* the node goes away: nothing is kept for later */
+void sources_clear(struct space *sp);
+
+/* --- ready monitors (ready.c) --- */
+/* One that was made for this source, or NULL. It is the caller's, its role still "ready". */
+struct machine *ready_claim(struct space *sp, const char *tenant, const char *node);
+void ready_refill(struct space *sp); /* soon, in the background */
+void ready_drop(struct space *sp, const char *node); /* NULL: all */
+unsigned ready_count(const struct space *sp);
+
+/* --- sandboxes --- */
+struct waiter {
+	struct waiter *next;
+	sandbox_done_fn *done;
+	void *arg;
+};
+
+struct identity {
+	char id[24], hostname[64], machine_id[33], token[65];
+	int64_t generation;
+};
+
+struct port_way;
+struct start;
+
+struct sandbox_core {
+	struct sandbox sb; /* first: what the API sees. sb.state follows when it is on disk */
+	struct space *sp;
+	struct link link;
+	struct sandbox_core *hash_next;
+	enum sandbox_state state; /* what it is now */
+	unsigned holds, moves;	  /* moves: on their way to the disk */
+	bool unlisted;		  /* waits for its last hold to go */
+	struct job_queue *q;
+	struct machine *m;
+	struct identity who;
+	json_t *tmpfs, *guest_env; /* guest_env: the template's and the sandbox's */
+	char user[64], workdir[256];
+	char idem[129];
+	uint64_t idem_hash;
+	uint64_t reserved;
+	struct fail fail; /* of a failed one */
+	struct waiter *creators, *killers;
+	struct start *start;
+	bool doing;	 /* a pause or wake is under way */
+	bool kill_wanted; /* as soon as what is under way allows */
+	char kill_reason[32];
+	struct http_endpoint *agent;
+	struct port_way *ports;
+	struct later *timer;
+	struct exit_watch *watch;
+	bool asking; /* the agent is being asked whether anything runs */
+};
+
+static inline struct sandbox_core *core_of(struct sandbox *sb)
+{
+	return sb->core;
+}
+
+/* state.c */
+struct sandbox_core *core_new(struct space *sp, const char *id, const char *tenant);
+void core_unlist(struct sandbox_core *c);
+struct sandbox_core *core_by_id(struct space *sp, struct str id);
+bool state_ended(enum sandbox_state s);
+bool state_may(enum sandbox_state from, enum sandbox_state to);
+/* The one function that moves a sandbox: record and event in one transaction, DONE once it is on disk. REASON may be NULL. */
+void core_move(struct sandbox_core *c, enum sandbox_state to, const char *reason, store_done_fn *done, void *arg);
+/* Writes the record again without a move, with an event if TYPE is not NULL. */
+void core_save(struct sandbox_core *c, const char *type, store_done_fn *done, void *arg);
+int core_load(struct space *sp, struct str body, struct fail *why); /* record.c: a record read back */
+int record_write(const struct sandbox_core *c, enum sandbox_state as, struct buf *out);
+void core_release_memory(struct sandbox_core *c);
+int waiter_add(struct waiter **list, sandbox_done_fn *done, void *arg);
+void waiters_call(struct waiter **list, struct sandbox *sb, const struct fail *why);
+
+/* start.c: from admitted to running. V is NULL for none (then it fails). */
+void start_begin(struct sandbox_core *c, struct machine *ready, struct variant *v, int64_t t0_ns);
+void start_interrupt(struct sandbox_core *c); /* a kill came in */
+
+/* identity.c */
+void identity_new(struct sandbox_core *c);
+typedef void identity_fn(const struct fail *why, void *arg);
+/* Tells the guest who it is now and checks its answer. FRESH: it came out of a node, so nobody may have its random bytes. */
+void identity_send(struct sandbox_core *c, bool fresh, int timeout_ms, identity_fn *fn, void *arg);
+int64_t generation_after(int64_t last);
+
+/* watch.c: the monitor's end */
+int watch_start(struct sandbox_core *c);
+void watch_stop(struct sandbox_core *c);
+
+/* kill.c, deadline.c, pause.c */
+void core_end(struct sandbox_core *c, enum sandbox_state to, const char *reason, const struct fail *why);
+void deadline_arm(struct sandbox_core *c);
+
+/* port.c: the ways into the guest. They go when its machine does. */
+int agent_open(struct sandbox_core *c, struct fail *why);
+void ways_reset(struct sandbox_core *c); /* calls under way are cut; the next connect anew */
+void ways_close(struct sandbox_core *c);
+int slot_agent_connect(void *slot, struct fail *why); /* an http_connect_fn for a struct slot */
+
+/* recover.c */
+int recover_begin(struct space *sp, struct fail *why);
+
+/* --- the agent as a client sees it (agent_client.c) --- */
+struct agent_run {
+	const char *cmd, *user, *tag, *cwd; /* cmd is for /bin/bash -l -c; tag and cwd may be NULL */
+	int timeout_ms;
+	bool leave; /* done is called once it has started; it goes on */
+};
+/* STATUS is the exit status; OUTPUT the end of what it wrote, both streams. */
+typedef void agent_run_fn(int status, struct str output, const struct fail *why, void *arg);
+void agent_run(struct http_endpoint *e, const char *token, const struct agent_run *o, agent_run_fn *fn, void *arg);
+typedef void agent_json_fn(int status, json_t *answer, const struct fail *why, void *arg);
+/* One small call, JSON both ways; BODY may be NULL. ANSWER is borrowed, NULL if there was none. */
+void agent_call(struct http_endpoint *e, const char *token, const char *method, const char *target, json_t *body, int timeout_ms,
+		agent_json_fn *fn, void *arg);
+
+/* --- templates (template.c, template_build.c) --- */
+struct variant {
+	struct link link;
+	struct tmpl *t;
+	unsigned vcpu;
+	uint64_t memory, bytes;
+	bool read_only;
+	char node[24];	    /* empty while it is being made */
+	int64_t generation; /* of its last /init; those of its clones are higher */
+	int64_t used_ns;
+	struct build *build;
+};
+
+struct tmpl {
+	struct link link;
+	struct template t; /* what the API sees */
+	char tenant[32];
+	json_t *setup;
+	char ready_cmd[1024];
+	struct link variants; /* the first is the template's own size */
+	bool building;	      /* not there yet: the first version is being built */
+};
+
+int template_load(struct space *sp, struct str body, struct fail *why);
+void template_free(struct tmpl *t);
+struct tmpl *tmpl_find(struct space *sp, const char *tenant, const char *name);
+struct variant *variant_find(struct tmpl *t, unsigned vcpu, uint64_t memory, bool read_only);
+int template_record(const struct tmpl *t, struct buf *out);
+void nodes_collect(struct space *sp); /* removes retired nodes that nothing uses any more */
+typedef void variant_fn(struct variant *v, const struct fail *why, void *arg);
+/* Calls FN when the variant has a node, at once if it has one; builds it first otherwise. */
+void variant_get(struct tmpl *t, unsigned vcpu, uint64_t memory, bool read_only, variant_fn *fn, void *arg);
+void builds_stop(struct space *sp);
+
+/* --- events, operations, keys --- */
+/* Into T, to be published when T is on disk; *ev goes to event_publish() then (also on failure, with OK false). */
+int event_add(struct space *sp, struct store_txn *t, const char *tenant, const char *sandbox, const char *type, struct str body,
+	      struct live_event **ev);
+void event_publish(struct space *sp, struct live_event *ev, bool ok);
+void events_clear(struct space *sp);
+int operation_load(struct space *sp, struct str body, struct fail *why);
+void operations_sweep(struct space *sp);
+void operations_clear(struct space *sp);
+int key_load(struct space *sp, const char *id, struct str body, struct fail *why);
+void keys_clear(struct space *sp);
+
+/* Progress of a job, carried to the operation on the loop. */
+struct relay;
+struct relay *relay_new(struct space *sp, struct operation *op);
+struct progress *relay_progress(struct relay *r); /* for the worker thread */
+void relay_free(struct relay *r);
+
+#endif
