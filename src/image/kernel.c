@@ -283,16 +283,18 @@ static int lay_out(struct maker *m, int modfd, const size_t *order, size_t n, st
 
 static int make_modules(struct maker *m, int modfd, struct fail *why)
 {
-	autofree char *builtin = NULL;
+	autofree char *builtin = NULL, *info = NULL;
 	autofree size_t *order = NULL;
 	ssize_t len = file_read(modfd, "modules.builtin", &builtin, 1 * MIB);
+	ssize_t info_len = file_read(modfd, "modules.builtin.modinfo", &info, 4 * MIB); /* kernels before 5.2 have none */
 	size_t n;
 	int r;
 
 	step(m->pr, "ordering the kernel's modules", -1);
 	if (len < 0)
 		return pool_fail(why, (int)len, "modules.builtin");
-	if (modules_add_builtin(&m->mods, (struct str){ builtin, (size_t)len }))
+	if (modules_add_builtin(&m->mods, (struct str){ builtin, (size_t)len }) ||
+		(info_len > 0 && modules_add_builtin_info(&m->mods, (struct str){ info, (size_t)info_len })))
 		return fail_set(why, -ENOMEM, "modules.builtin: out of memory");
 	r = scan(m, modfd, "kernel", 0, why);
 	if (!r)

@@ -74,6 +74,25 @@ int modules_add_builtin(struct modules *m, struct str text)
 	return 0;
 }
 
+/* "crc32c_generic.alias=crc32c": what a built-in module is called besides. */
+int modules_add_builtin_info(struct modules *m, struct str text)
+{
+	struct str line, rest = text, key, value;
+	char name[MODULE_NAME];
+	bool more;
+	int r;
+
+	do {
+		more = str_cut(rest, '\0', &line, &rest);
+		if (!str_cut(line, '=', &key, &value) || !str_ends(key, ".alias") || memchr(value.p, ':', value.n) || canonical(name, value))
+			continue;
+		r = buf_addf(&m->builtin, "%s\n", name);
+		if (r < 0)
+			return r;
+	} while (more);
+	return 0;
+}
+
 /* Adds VALUE to *text, which is blank-separated and bounded. */
 static int append(char **text, struct str value, size_t max)
 {
@@ -220,7 +239,7 @@ static bool is_builtin(const struct modules *m, const char *name)
 	return false;
 }
 
-/* By name, else by alias; of several the generic one, since the others may find no hardware. -1: none. */
+/* By name, else by alias (unless the kernel itself answers to it); of several the generic one, since the others may find no hardware. -1: none. */
 static ssize_t module_find(const struct modules *m, const char *name)
 {
 	ssize_t found = -1;
@@ -228,6 +247,8 @@ static ssize_t module_find(const struct modules *m, const char *name)
 	for (size_t i = 0; i < m->n; i++)
 		if (!strcmp(m->v[i].name, name))
 			return (ssize_t)i;
+	if (is_builtin(m, name))
+		return -1;
 	for (size_t i = 0; i < m->n; i++) {
 		if (!m->v[i].alias || !word_in(m->v[i].alias, name))
 			continue;

@@ -32,6 +32,8 @@ void modules_clear(struct modules *m);
 int modules_add(struct modules *m, const char *path, struct str modinfo, struct fail *why);
 /* The text of modules.builtin: a path a line. */
 int modules_add_builtin(struct modules *m, struct str text);
+/* The bytes of modules.builtin.modinfo, for the other names of what is built in. */
+int modules_add_builtin_info(struct modules *m, struct str text);
 
 /* The .modinfo section of an ELF relocatable: a slice of ELF. -EBADMSG. */
 int modinfo_of(struct str elf, struct str *out, struct fail *why);
