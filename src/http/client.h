@@ -20,6 +20,7 @@ struct http_endpoint_opts {
 	const char *unix_path;		/* one of these three */
 	const char *host; int port;
 	http_connect_fn *connect; void *connect_arg;
+	void (*connect_free)(void *connect_arg); /* may be NULL. On the loop, once, after http_endpoint_free() when no connect is under way any more */
 	bool tls; const char *tls_ca_file; /* NULL: system roots */
 	const char *host_header;	/* NULL: made from the above; "localhost" for Unix sockets */
 	int connect_timeout_ms;		/* 0: 5 s */

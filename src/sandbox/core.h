@@ -191,6 +191,7 @@ struct sandbox_core {
 	struct later *timer;
 	struct exit_watch *watch;
 	bool asking; /* the agent is being asked whether anything runs */
+	char *last_words; /* the end of the console, once the machine is gone; of failed and crashed ones */
 };
 
 static inline struct sandbox_core *core_of(struct sandbox *sb)
@@ -237,7 +238,7 @@ void deadline_arm(struct sandbox_core *c);
 int agent_open(struct sandbox_core *c, struct fail *why);
 void ways_reset(struct sandbox_core *c); /* calls under way are cut; the next connect anew */
 void ways_close(struct sandbox_core *c);
-int slot_agent_connect(void *slot, struct fail *why); /* an http_connect_fn for a struct slot */
+struct http_endpoint *agent_endpoint(struct space *sp, const struct slot *slot, struct fail *why); /* the caller's to free */
 
 /* recover.c */
 int recover_begin(struct space *sp, struct fail *why);
@@ -250,7 +251,7 @@ struct agent_run {
 };
 /* STATUS is the exit status; OUTPUT the end of what it wrote, both streams. */
 typedef void agent_run_fn(int status, struct str output, const struct fail *why, void *arg);
-void agent_run(struct http_endpoint *e, const char *token, const struct agent_run *o, agent_run_fn *fn, void *arg);
+void agent_run(struct space *sp, struct http_endpoint *e, const char *token, const struct agent_run *o, agent_run_fn *fn, void *arg);
 typedef void agent_json_fn(int status, json_t *answer, const struct fail *why, void *arg);
 /* One small call, JSON both ways; BODY may be NULL. ANSWER is borrowed, NULL if there was none. */
 void agent_call(struct http_endpoint *e, const char *token, const char *method, const char *target, json_t *body, int timeout_ms,

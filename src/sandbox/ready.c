@@ -19,13 +19,11 @@
 struct ready {
 	struct link link; /* in sp->ready */
 	struct machine *m;
-	struct variant *v; /* compared, never followed: it may be gone */
+	char node[24];
 	uv_poll_t *poll;
 	int pidfd;
-	bool making;
+	bool making, dropped;
 };
-
-static bool wanted_more(struct space *sp, struct variant **out, const char **tenant);
 
 static void poll_closed(uv_handle_t *h)
 {
@@ -94,7 +92,7 @@ struct machine *ready_claim(struct space *sp, const char *tenant, const char *no
 		struct ready *r = container_of(l, struct ready, link);
 		struct machine *m = r->m;
 
-		if (r->making || strcmp(m->tenant, tenant) || strcmp(m->src->node.id, node))
+		if (r->making || strcmp(m->tenant, tenant) || strcmp(r->node, node))
 			continue;
 		ready_free(r);
 		return m;
@@ -140,7 +138,7 @@ static void source_there(struct source *s, const struct fail *why, void *arg)
 	struct ready *r = arg;
 	struct space *sp = r->m->sp;
 
-	if (why->err || sp->stopping || !r->v) { /* no node, or dropped meanwhile */
+	if (why->err || sp->stopping || r->dropped) {
 		if (why->err)
 			log_warning("template: no ready monitors: %s", why->msg);
 		machine_free(r->m);
@@ -167,7 +165,7 @@ static void make_one(struct space *sp, struct variant *v, const char *tenant)
 		free(r);
 		return;
 	}
-	r->v = v;
+	(void)str_copy(r->node, sizeof(r->node), str_of(v->node));
 	r->making = true;
 	link_add_tail(&sp->ready, &r->link);
 	source_get(sp, tenant, v->node, source_there, r);
@@ -178,7 +176,7 @@ static unsigned have(struct space *sp, const struct variant *v)
 	unsigned n = 0;
 
 	link_each_safe(l, next, &sp->ready)
-		n += container_of(l, struct ready, link)->v == v;
+		n += !strcmp(container_of(l, struct ready, link)->node, v->node);
 	return n;
 }
 
@@ -269,13 +267,12 @@ void ready_drop(struct space *sp, const char *node)
 		struct ready *r = container_of(l, struct ready, link);
 		struct machine *m = r->m;
 
-		if (r->making && !m->src) { /* waits for its source; looks at v when it comes */
-			if (!node)
-				r->v = NULL;
+		if (node && strcmp(r->node, node))
+			continue;
+		if (r->making && !m->src) { /* waits for its source, and looks when it comes */
+			r->dropped = true;
 			continue;
 		}
-		if (node && strcmp(m->src->node.id, node))
-			continue;
 		if (r->making) {
 			link_del(&r->link);
 			free(r);

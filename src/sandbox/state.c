@@ -98,6 +98,7 @@ static void core_free(struct sandbox_core *c)
 	json_decref(c->sb.metadata);
 	json_decref(c->tmpfs);
 	json_decref(c->guest_env);
+	free(c->last_words);
 	free(c);
 }
 
