@@ -1,0 +1,28 @@
+# The commands of the README, by hand: create, exec, cp, ls, show, ps, logs, kill, and a second kill.
+. "$LIB/t.sh"
+new_sandbox --name by-hand
+[[ $id =~ ^i[a-z0-9]{20}$ ]] || fail "create -q printed \"$id\""
+err=$DIR/by-hand.err
+out=$(space exec "$id" -- bash -c 'echo hi; echo err >&2; exit 3' 2>"$err") && fail "status 0" || same $? 3 "exit status"
+same "$out" hi stdout
+same "$(cat "$err")" err stderr
+printf 'a,b\n1,2\n' >"$DIR/data.csv"
+space cp "$DIR/data.csv" "$id:/home/user/"
+same "$(space exec "$id" -- cat /home/user/data.csv)" "$(cat "$DIR/data.csv")" "the copied file"
+space cp "$id:/home/user/data.csv" "$DIR/back.csv"
+cmp "$DIR/data.csv" "$DIR/back.csv"
+rm "$DIR/data.csv" "$DIR/back.csv" "$err"
+same "$(echo from stdin | space exec "$id" -- cat)" "from stdin" "stdin"
+has "$(space ls)" "$id" "space ls"
+has "$(space ls)" by-hand "space ls shows the name"
+same "$(space show "$id" --json | jq -r .state)" running "state"
+same "$(space show by-hand --json | jq -r .id)" "$id" "found by name"
+has "$(space logs "$id")" "" "logs"
+# No colour and no cursor movement into a pipe.
+case $(space ls; space show "$id") in *$'\e'*) fail "an escape sequence in a pipe" ;; esac
+space kill "$id"
+space kill "$id"
+status 1 space exec "$id" -- true 2>"$err"
+has "$(cat "$err")" "ended" "exec in a killed sandbox"
+same "$(space exec "$id" --json -- true 2>&1 >/dev/null | jq -r .code)" sandbox_gone "its code"
+rm "$err"
