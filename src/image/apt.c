@@ -120,7 +120,7 @@ int apt_dependency(struct apt *a, const char *package, const char *prefix, const
 	int r;
 
 	for (int tries = 0;; tries++) {
-		autobuf struct buf text;
+		autobuf struct buf text = { 0 };
 		struct ticking tick = { pr, "looking for the package", &text };
 
 		buf_init(&text, 64 * KIB);
@@ -180,7 +180,7 @@ int apt_sources(struct apt *a, const char *codename, struct buf *out, struct fai
 	static const char *const words[] = { "indextargets", "--format", format, "Created-By: Packages", "Origin: Debian", NULL };
 
 	for (int tries = 0; tries < 2; tries++) {
-		autobuf struct buf text;
+		autobuf struct buf text = { 0 };
 		struct ticking tick = { NULL, NULL, &text };
 		struct str line, rest, uri, suite, component;
 		bool more;
@@ -217,7 +217,7 @@ int apt_sources(struct apt *a, const char *codename, struct buf *out, struct fai
 int apt_acquire_options(struct buf *out, struct fail *why)
 {
 	static const char *const argv[] = { "apt-config", "dump", "--no-empty", NULL };
-	autobuf struct buf text;
+	autobuf struct buf text = { 0 };
 	struct ticking tick = { NULL, NULL, &text };
 	const struct tool t = { .argv = argv, .package = "apt", .timeout_s = 30, .line = on_line, .arg = &tick };
 	struct str line, rest;

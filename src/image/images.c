@@ -57,7 +57,7 @@ void image_to_json(struct jw *w, const char *key, const struct image_info *i)
 static int config_write(struct pool *p, const struct image_info *i, struct fail *why)
 {
 	char digest[80], name[96], file[80];
-	autobuf struct buf text;
+	autobuf struct buf text = { 0 };
 	autoclose int fd = -1;
 	struct jw w;
 	int r;

@@ -45,7 +45,7 @@ static int read_parts(struct pool *p, const char *agent_path, struct parts *in, 
 /* What the archive is made of, as one digest. The kernel's digest and the list of modules name every module. */
 static int key_of(const struct parts *in, struct digest *key)
 {
-	autobuf struct buf text;
+	autobuf struct buf text = { 0 };
 	struct digest agent;
 
 	buf_init(&text, 128 * KIB);
@@ -58,7 +58,7 @@ static int key_of(const struct parts *in, struct digest *key)
 
 static int add_modules(struct pool *p, const struct parts *in, struct cpio *c, struct fail *why)
 {
-	autobuf struct buf order;
+	autobuf struct buf order = { 0 };
 	struct str line, rest = { in->order, in->order_len };
 	char path[256], name[128];
 	unsigned i = 0;
@@ -129,7 +129,7 @@ int initrd_ensure(struct pool *p, const struct digest *kernel, const char *agent
 {
 	struct parts in = { .kernel = kernel };
 	struct digest key, d;
-	autobuf struct buf archive;
+	autobuf struct buf archive = { 0 };
 	char text[80], file[96];
 	int r;
 

@@ -21,7 +21,7 @@
  * made, and are in the memory of everything that is started from it. '?': this kernel may lack it. */
 static const char *const wanted[] = {
 	/* to boot */
-	"virtio_mmio", "virtio_blk", "virtio_net", "virtio_rng", "erofs", "ext4", "overlay", "af_packet", "?virtio_pci",
+	"virtio_mmio", "virtio_blk", "virtio_net", "virtio_rng", "erofs", "ext4", "overlay", "af_packet",
 	/* FUSE, VPNs and tunnels, loop mounts, containers' networks */
 	"fuse", "tun", "loop", "veth", "bridge", "br_netfilter", "dummy",
 	/* nft, and iptables on top of it */
@@ -53,7 +53,7 @@ static void wanted_text(struct buf *b)
 /* Is the kernel of that digest there, and laid out for today's list? */
 static int kernel_check(struct pool *p, struct kernel_info *k)
 {
-	autobuf struct buf want;
+	autobuf struct buf want = { 0 };
 	autofree char *have = NULL, *release = NULL;
 	char path[128];
 	ssize_t n;
@@ -171,7 +171,7 @@ static int write_file(int dirfd_, const char *name, struct str s, struct fail *w
 static int make_vmlinux(struct maker *m, struct fail *why)
 {
 	autofree char *image = NULL;
-	autobuf struct buf elf;
+	autobuf struct buf elf = { 0 };
 	autoclose int fd = -1;
 	char path[128];
 	ssize_t n;
@@ -226,7 +226,7 @@ static int scan(struct maker *m, int modfd, const char *path, int depth, struct 
 	}
 	while (!r && (e = readdir(d))) {
 		struct str s = str_of(e->d_name), info;
-		autobuf struct buf elf;
+		autobuf struct buf elf = { 0 };
 		char sub[512];
 
 		buf_init(&elf, MODULE_MAX);
@@ -251,7 +251,7 @@ static int scan(struct maker *m, int modfd, const char *path, int depth, struct 
 /* modules/NAME.ko for each of the order, and the order: one name a line. */
 static int lay_out(struct maker *m, int modfd, const size_t *order, size_t n, struct fail *why)
 {
-	autobuf struct buf text;
+	autobuf struct buf text = { 0 };
 	autoclose int dir = -1;
 	int r = 0;
 
@@ -263,7 +263,7 @@ static int lay_out(struct maker *m, int modfd, const size_t *order, size_t n, st
 		return pool_fail(why, dir, "modules");
 	for (size_t i = 0; i < n && !r; i++) {
 		const struct module *mod = &m->mods.v[order[i]];
-		autobuf struct buf elf;
+		autobuf struct buf elf = { 0 };
 		char name[80];
 
 		buf_init(&elf, MODULE_MAX);
@@ -305,7 +305,7 @@ static int make_modules(struct maker *m, int modfd, struct fail *why)
 /* tmp/DST becomes kernels/DIGEST; one that was laid out for an older list makes room. */
 static int publish(struct maker *m, struct fail *why)
 {
-	autobuf struct buf text;
+	autobuf struct buf text = { 0 };
 	autoclose int kernels = dir_open(m->p->fd, "kernels");
 	char release[80], old[POOL_TMPNAME];
 	int r;

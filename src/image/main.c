@@ -46,7 +46,7 @@ static void emit(struct buf *b)
 
 static void emit_fail(const struct fail *f)
 {
-	autobuf struct buf b;
+	autobuf struct buf b = { 0 };
 	struct jw w;
 
 	buf_init(&b, 16 * KIB);
@@ -64,7 +64,7 @@ static void emit_step(const char *what, double done, void *arg)
 {
 	static int64_t last;
 	static char before[128];
-	autobuf struct buf b;
+	autobuf struct buf b = { 0 };
 	int64_t now = mono_ms();
 	struct jw w;
 
@@ -89,7 +89,7 @@ static const struct progress progress = { emit_step, NULL };
 
 static int emit_image(struct image_info *i)
 {
-	autobuf struct buf b;
+	autobuf struct buf b = { 0 };
 	struct jw w;
 
 	buf_init(&b, LINE_BYTES);
@@ -160,7 +160,7 @@ static int cmd_rm(struct pool *p, char **argv, int n, struct fail *why)
 
 static int cmd_ls(struct pool *p, char **argv, int n, struct fail *why)
 {
-	autobuf struct buf b;
+	autobuf struct buf b = { 0 };
 	struct image_info *v;
 	struct jw w;
 	size_t count;
@@ -189,7 +189,7 @@ static int cmd_ls(struct pool *p, char **argv, int n, struct fail *why)
 
 static void emit_digest(const char *what, const struct digest *d, const char *release)
 {
-	autobuf struct buf b;
+	autobuf struct buf b = { 0 };
 	char text[80];
 	struct jw w;
 
@@ -237,7 +237,7 @@ static int cmd_pool(struct pool *p, char **argv, int n, struct fail *why)
 	static const char *const names[] = {
 		[POOL_CLONE_NATIVE] = "native", [POOL_CLONE_XFS_IMAGE] = "xfs-image", [POOL_CLONE_COPY] = "copy",
 	};
-	autobuf struct buf b;
+	autobuf struct buf b = { 0 };
 	struct pool_info i;
 	struct jw w;
 	int r = pool_info(p, &i, why);

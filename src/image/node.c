@@ -153,7 +153,7 @@ static int sync_files(int dirfd_)
 int node_commit(struct pool *p, int dirfd, const struct node *n, struct fail *why)
 {
 	autoclose int nodes = dir_open(p->fd, "nodes");
-	autobuf struct buf text;
+	autobuf struct buf text = { 0 };
 	struct node check;
 	int r;
 
