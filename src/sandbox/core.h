@@ -176,6 +176,7 @@ struct sandbox_core {
 	struct machine *m;
 	struct identity who;
 	json_t *tmpfs, *guest_env; /* guest_env: the template's and the sandbox's */
+	bool grown;		   /* its disk is larger than the template's */
 	char user[64], workdir[256];
 	char idem[129];
 	uint64_t idem_hash;
@@ -183,14 +184,14 @@ struct sandbox_core {
 	struct fail fail; /* of a failed one */
 	struct waiter *creators, *killers;
 	struct start *start;
-	bool doing;	 /* a pause or wake is under way */
-	bool kill_wanted; /* as soon as what is under way allows */
-	char kill_reason[32];
+	bool doing;  /* a pause or wake is under way */
+	bool ending; /* core_end() was called */
 	struct http_endpoint *agent;
 	struct port_way *ports;
 	struct later *timer;
 	struct exit_watch *watch;
 	bool asking; /* the agent is being asked whether anything runs */
+	int64_t idle_since_ns;
 	char *last_words; /* the end of the console, once the machine is gone; of failed and crashed ones */
 };
 
@@ -217,7 +218,7 @@ void waiters_call(struct waiter **list, struct sandbox *sb, const struct fail *w
 
 /* start.c: from admitted to running. V is NULL for none (then it fails). */
 void start_begin(struct sandbox_core *c, struct machine *ready, struct variant *v, int64_t t0_ns);
-void start_interrupt(struct sandbox_core *c); /* a kill came in */
+void start_interrupt(struct sandbox_core *c, const char *reason, const struct fail *why); /* a kill, or the monitor's end */
 
 /* identity.c */
 void identity_new(struct sandbox_core *c);
@@ -231,7 +232,9 @@ int watch_start(struct sandbox_core *c);
 void watch_stop(struct sandbox_core *c);
 
 /* kill.c, deadline.c, pause.c */
-void core_end(struct sandbox_core *c, enum sandbox_state to, const char *reason, const struct fail *why);
+/* Ends a sandbox whatever it is doing; the reason says whether it has stopped or failed. WHY, if not NULL, is what a failed one tells. */
+void core_end(struct sandbox_core *c, const char *reason, const struct fail *why);
+enum sandbox_state end_state(const char *reason);
 void deadline_arm(struct sandbox_core *c);
 
 /* port.c: the ways into the guest. They go when its machine does. */

@@ -1,0 +1,213 @@
+/* identity.c - /init: telling a guest who it is now, and the check that it took it in.
+ *
+ * A clone is a new machine only once it has a new name, the host's time, fresh entropy and a token of its own; a guest that cannot
+ * confirm that is not handed out. The clock counts as right when the guest's time in its answer is at most 100 ms behind ours when the
+ * answer is here; on a busy host the way itself can take that long, so it is asked again, which takes a few milliseconds. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "sandbox/core.h"
+
+#define CLOCK_MS 100
+#define TRIES_MAX 12
+#define RETRY_MS 50
+
+struct init_call {
+	struct sandbox_core *c;
+	bool fresh;
+	unsigned tries;
+	int64_t until_ms, sent_ns;
+	struct later *pause;
+	identity_fn *fn;
+	void *arg;
+};
+
+static void init_send(void *arg);
+
+/* Milliseconds since 1970, so that a generation is higher than any that an earlier daemon gave and did not get to write down. */
+int64_t generation_after(int64_t last)
+{
+	int64_t now = real_ns() / NS_PER_MS;
+
+	return MAX(last + 1, now);
+}
+
+void identity_new(struct sandbox_core *c)
+{
+	unsigned char raw[32];
+
+	(void)str_copy(c->who.id, sizeof(c->who.id), str_of(c->sb.id));
+	(void)str_copy(c->who.hostname, sizeof(c->who.hostname), str_of(c->sb.name[0] ? c->sb.name : c->sb.id));
+	random_bytes(raw, sizeof(raw));
+	hex_encode(c->who.token, raw, 32);
+	random_bytes(raw, 16);
+	/* As systemd-machine-id-setup does: a version 4 UUID without its dashes. */
+	raw[6] = (unsigned char)((raw[6] & 0x0f) | 0x40);
+	raw[8] = (unsigned char)((raw[8] & 0x3f) | 0x80);
+	hex_encode(c->who.machine_id, raw, 16);
+}
+
+static void finish(struct init_call *i, const struct fail *why)
+{
+	struct sandbox_core *c = i->c;
+
+	later_clear(&i->pause);
+	i->fn(why, i->arg);
+	free(i);
+	sandbox_release(&c->sb);
+}
+
+static void again(struct init_call *i, const struct fail *why)
+{
+	if (i->tries >= TRIES_MAX || mono_ms() >= i->until_ms)
+		finish(i, why);
+	else
+		later_set(i->c->sp, &i->pause, why->code == ERR_agent_unreachable ? RETRY_MS : 0, init_send, i);
+}
+
+/* True if another guest drew the same bytes: then its entropy was not renewed. */
+static bool drawn_before(struct space *sp, uint64_t v)
+{
+	unsigned n = MIN(sp->nrandoms, (unsigned)ARRAY_LEN(sp->randoms));
+
+	for (unsigned i = 0; i < n; i++)
+		if (sp->randoms[i] == v)
+			return true;
+	sp->randoms[sp->nrandoms++ % ARRAY_LEN(sp->randoms)] = v;
+	return false;
+}
+
+static const char *get(json_t *j, const char *key)
+{
+	const char *z = json_string_value(json_object_get(j, key));
+
+	return z ? z : "";
+}
+
+/* 0, -EAGAIN when only the clock is in doubt, else what the guest did not confirm. */
+static int check(struct init_call *i, json_t *j, struct fail *why)
+{
+	struct sandbox_core *c = i->c;
+	unsigned char raw[64];
+	size_t n = 0;
+	int64_t at, now = real_ns();
+	uint64_t drawn;
+
+	if (strcmp(get(j, "id"), c->who.id) || strcmp(get(j, "machine_id"), c->who.machine_id) ||
+	    json_integer_value(json_object_get(j, "generation")) != c->who.generation)
+		return fail_as(why, ERR_guest_failed, "the guest did not take its new identity");
+	if (strlen(get(j, "random")) > 64 || base64_decode(raw, &n, str_of(get(j, "random"))) < 0 || n < 16)
+		return fail_as(why, ERR_guest_failed, "the guest did not prove its entropy");
+	memcpy(&drawn, raw, sizeof(drawn));
+	if (i->fresh && drawn_before(c->sp, drawn))
+		return fail_as(why, ERR_guest_failed, "the guest's random numbers are those of another one");
+	if (rfc3339_parse(str_of(get(j, "timestamp")), &at) < 0)
+		return fail_as(why, ERR_guest_failed, "the guest did not say its time");
+	if (now - at > CLOCK_MS * NS_PER_MS || at - now > CLOCK_MS * NS_PER_MS) {
+		fail_as(why, ERR_guest_failed, "the guest's clock is %lld ms off", (long long)((at - now) / NS_PER_MS));
+		return -EAGAIN;
+	}
+	return 0;
+}
+
+static void init_answered(int status, json_t *j, const struct fail *why, void *arg)
+{
+	struct init_call *i = arg;
+	struct sandbox_core *c = i->c;
+	struct fail f = *why;
+	int64_t theirs;
+	int r;
+
+	if (status == 409) { /* it has had a higher one */
+		theirs = json_integer_value(json_object_get(j, "generation"));
+		c->who.generation = MAX(c->who.generation, theirs) + (theirs ? 0 : 1000000000);
+		again(i, &f);
+		return;
+	}
+	if (status == 0 && f.err && f.err != -ECANCELED) {
+		fail_as(&f, ERR_agent_unreachable, "the agent inside the sandbox does not answer: %s", why->msg);
+		again(i, &f);
+		return;
+	}
+	if (f.err) {
+		finish(i, &f);
+		return;
+	}
+	r = check(i, j, &f);
+	if (r == -EAGAIN)
+		again(i, &f);
+	else
+		finish(i, &f);
+}
+
+static json_t *message(struct init_call *i)
+{
+	struct sandbox_core *c = i->c;
+	unsigned char entropy[64];
+	char text[96], now[64];
+	json_t *j;
+
+	random_bytes(entropy, sizeof(entropy));
+	base64_encode(text, entropy, sizeof(entropy));
+	text[base64_len(sizeof(entropy))] = '\0';
+	j = json_pack("{s:I,s:s,s:s,s:s,s:s,s:s,s:b}", "generation", (json_int_t)c->who.generation, "id", c->who.id, "hostname",
+		      c->who.hostname, "machine_id", c->who.machine_id, "entropy", text, "accessToken", c->who.token, "readOnly",
+		      c->sb.read_only);
+	if (!j)
+		return NULL;
+	if (c->guest_env)
+		json_object_set(j, "envVars", c->guest_env);
+	if (c->user[0])
+		json_object_set_new(j, "defaultUser", json_string(c->user));
+	if (c->workdir[0])
+		json_object_set_new(j, "defaultWorkdir", json_string(c->workdir));
+	if (c->tmpfs && json_object_size(c->tmpfs))
+		json_object_set(j, "tmpfs", c->tmpfs);
+	if (c->grown)
+		json_object_set_new(j, "diskBytes", json_integer((json_int_t)c->sb.disk));
+	rfc3339_format(now, i->sent_ns = real_ns());
+	/* The format has milliseconds only; the agent takes nanoseconds. */
+	snprintf(now + 19, sizeof(now) - 19, ".%09lldZ", (long long)(i->sent_ns % NS_PER_S));
+	json_object_set_new(j, "timestamp", json_string(now));
+	return j;
+}
+
+static void init_send(void *arg)
+{
+	struct init_call *i = arg;
+	struct sandbox_core *c = i->c;
+	struct fail why = { 0 };
+	autojson json_t *j = NULL;
+
+	if (!c->agent) { /* ended meanwhile */
+		fail_as(&why, ERR_sandbox_gone, "the sandbox has ended");
+		finish(i, &why);
+		return;
+	}
+	i->tries++;
+	c->who.generation = generation_after(c->who.generation);
+	j = message(i);
+	if (!j) {
+		fail_set(&why, -ENOMEM, "out of memory");
+		finish(i, &why);
+		return;
+	}
+	agent_call(c->agent, NULL, "POST", "/init", j, (int)MAX(i->until_ms - mono_ms(), 100), init_answered, i);
+}
+
+void identity_send(struct sandbox_core *c, bool fresh, int timeout_ms, identity_fn *fn, void *arg)
+{
+	struct init_call *i = calloc(1, sizeof(*i));
+	struct fail why = { 0 };
+
+	if (!i) {
+		fail_set(&why, -ENOMEM, "out of memory");
+		fn(&why, arg);
+		return;
+	}
+	sandbox_hold(&c->sb);
+	*i = (struct init_call){ .c = c, .fresh = fresh, .until_ms = mono_ms() + timeout_ms, .fn = fn, .arg = arg };
+	init_send(i);
+}
