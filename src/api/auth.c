@@ -89,7 +89,8 @@ bool auth_is_key(struct str t)
 	if (t.n != KEY_DIGITS)
 		return false;
 	for (i = 0; i < t.n; i++)
-		if (!((t.p[i] >= '0' && t.p[i] <= '9') || (t.p[i] >= 'a' && t.p[i] <= 'f')))
+		if (!((t.p[i] >= '0' && t.p[i] <= '9') || (t.p[i] >= 'a' && t.p[i] <= 'f') ||
+		      (t.p[i] >= 'A' && t.p[i] <= 'F')))
 			return false;
 	return true;
 }

@@ -17,7 +17,7 @@ static const char *const stream_names[] = { "stdout", "stderr" };
 
 struct command {
 	struct req *r;
-	struct agent_call *call;
+	struct guest_call *call;
 	struct connect_reader in;
 	struct tick tick;	/* HOLD_MS, or RETRY_MS while there is no call */
 	enum command_mode mode;
@@ -30,6 +30,7 @@ struct command {
 	bool cut[2];
 	bool pty, started;
 	bool done;		/* the client has been told how it ended */
+	bool broken;		/* nothing more is to be taken from this call */
 	bool feeding, over;	/* in on_data(); and the call ended while there */
 	struct fail end_why;
 	struct fail told;	/* the agent's error in the last frame; err 0: none */
@@ -149,7 +150,7 @@ static int event(struct command *c, const char *name, struct jw *w)
 		 (unsigned long long)c->off[STDERR]);
 	n = req_event(c->r, id, name, w);
 	if (n == 1 && c->call)
-		agent_pause(c->call);
+		guest_pause(c->call);
 	return n;
 }
 
@@ -176,7 +177,7 @@ static void finish(struct command *c)
 	c->done = true;
 	tick_clear(&c->tick);
 	if (c->call)
-		agent_cancel(c->call);
+		guest_cancel(c->call);
 	else if (!c->feeding)
 		command_free(c);
 }
@@ -222,7 +223,7 @@ static void on_client_drain(struct http_exchange *x, void *arg)
 	struct command *c = r->user;
 
 	if (c && c->call && !c->done)
-		agent_resume(c->call);
+		guest_resume(c->call);
 }
 
 /* --- output --- */
@@ -281,8 +282,10 @@ static void output_event(struct command *c, int which, struct str data)
 	text_take(&c->hold[which], data, head, &head_n, &body, &text);
 	if (head_n) {
 		joined = malloc(head_n + body.n);
-		if (!joined) /* the connection is cut rather than a byte lost */
-			return agent_cancel(c->call);
+		if (!joined) { /* the connection is cut rather than a byte lost */
+			c->broken = true;
+			return;
+		}
 		memcpy(joined, head, head_n);
 		memcpy(joined + head_n, body.p, body.n);
 		body = (struct str){ joined, head_n + body.n };
@@ -317,8 +320,10 @@ static void output(struct command *c, int which, json_t *v, json_t *offset)
 	struct str data;
 	uint64_t at;
 
-	if (!bytes || base64_decode(bytes, &n, (struct str){ json_string_value(v), len }) < 0)
-		return agent_cancel(c->call); /* and try again from here */
+	if (!bytes || base64_decode(bytes, &n, (struct str){ json_string_value(v), len }) < 0) {
+		c->broken = true; /* the call is given up, and tried again from here */
+		return;
+	}
 	data = (struct str){ bytes, n };
 	/* The agent says where this chunk belongs: what we have of it already is skipped. */
 	if (offset) {
@@ -381,13 +386,13 @@ static void send_input(struct command *c)
 {
 	struct fail why = { 0 };
 	char target[64];
-	struct agent_opts o = { .method = "POST", .target = target, .ctype = "application/octet-stream",
+	struct guest_opts o = { .method = "POST", .target = target, .ctype = "application/octet-stream",
 		.body = c->input };
 
 	if (!c->input.p)
 		return;
 	snprintf(target, sizeof(target), "/space/stdin?pid=%lld&close=1", (long long)c->pid);
-	agent_json(c->r->api, c->r->sb, &o, on_input, NULL, &why);
+	guest_json(c->r->api, c->r->sb, &o, on_input, NULL, &why);
 	c->input = (struct str){ 0 };
 }
 
@@ -505,7 +510,7 @@ static int on_frame(uint8_t flags, struct str payload, void *arg)
 	if (flags & 2) {
 		v = json_object_get(msg, "error");
 		if (v && !c->done)
-			agent_error_json(&c->told, 0, v, ERR_process_not_found);
+			guest_error_json(&c->told, 0, v, ERR_process_not_found);
 		return 0;
 	}
 	if (!ev)
@@ -528,28 +533,30 @@ static int on_frame(uint8_t flags, struct str payload, void *arg)
 			output(c, STDOUT, v, at);
 		}
 	}
-	if (!c->done && (v = json_object_get(ev, "end")))
+	if (!c->done && !c->broken && (v = json_object_get(ev, "end")))
 		on_exit_event(c, v);
-	return c->done ? 1 : 0;
+	return c->broken ? -EBADMSG : c->done ? 1 : 0;
 }
 
-static void on_data(struct agent_call *call, const char *p, size_t n, void *arg)
+static void on_data(struct guest_call *call, const char *p, size_t n, void *arg)
 {
 	struct command *c = arg;
 	int err;
 
-	if (c->done)
+	if (c->done || c->broken)
 		return;
 	c->feeding = true;
 	err = connect_feed(&c->in, p, n, on_frame, c);
 	c->feeding = false;
-	if (c->over)
+	if (c->over) {
 		ended(c, &c->end_why);
-	else if (err < 0)
-		agent_cancel(call);
+	} else if (err < 0) {
+		c->broken = true;
+		guest_cancel(call);
+	}
 }
 
-static void on_end(struct agent_call *call, const struct fail *why, void *arg)
+static void on_end(struct guest_call *call, const struct fail *why, void *arg)
 {
 	struct command *c = arg;
 
@@ -579,7 +586,7 @@ static void ended(struct command *c, const struct fail *why)
 	retry(c, why);
 }
 
-static const struct agent_cb command_cb = { .data = on_data, .end = on_end };
+static const struct guest_cb command_cb = { .data = on_data, .end = on_end };
 
 /* --- a connection that broke while the sandbox runs on --- */
 
@@ -593,7 +600,7 @@ static void retry(struct command *c, const struct fail *why)
 	if (s != SANDBOX_PAUSING && s != SANDBOX_PAUSED && s != SANDBOX_WAKING && s != SANDBOX_SUSPENDING &&
 	    s != SANDBOX_SUSPENDED &&
 	    (s != SANDBOX_RUNNING || c->tries++ >= RETRIES)) {
-		agent_gone(c->r->sb, &f);
+		guest_gone(c->r->sb, &f);
 		return refuse(c, &f);
 	}
 	tick_set(&c->r->api->ticks, &c->tick, RETRY_MS);
@@ -607,10 +614,11 @@ static void connect_again(struct command *c)
 			 "{\"process\":{\"pid\":%lld},\"fromOffset\":{\"stdout\":%llu,\"stderr\":%llu}}",
 			 (long long)c->pid, (unsigned long long)c->off[STDOUT],
 			 (unsigned long long)c->off[STDERR]);
-	struct agent_opts o = { .method = "POST", .target = "/process.Process/Connect",
+	struct guest_opts o = { .method = "POST", .target = "/process.Process/Connect",
 		.connect_stream = true, .body = { body, (size_t)n }, .not_found = ERR_process_not_found };
 
-	c->call = agent_call(c->r->api, c->r->sb, &o, &command_cb, c, &why);
+	c->broken = false;
+	c->call = guest_call(c->r->api, c->r->sb, &o, &command_cb, c, &why);
 	if (c->call)
 		return;
 	if (c->started)
@@ -642,14 +650,14 @@ void command_start(struct req *r, enum command_mode mode, struct str start, cons
 		   struct str input)
 {
 	struct command *c = command_new(r, mode);
-	struct agent_opts o = { .method = "POST", .target = "/process.Process/Start",
+	struct guest_opts o = { .method = "POST", .target = "/process.Process/Start",
 		.connect_stream = true, .body = start, .user = user, .not_found = ERR_file_not_found };
 	struct fail why = { 0 };
 
 	if (!c)
 		return;
 	c->input = input;
-	c->call = agent_call(r->api, r->sb, &o, &command_cb, c, &why);
+	c->call = guest_call(r->api, r->sb, &o, &command_cb, c, &why);
 	if (!c->call)
 		refuse(c, &why);
 }

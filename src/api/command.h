@@ -6,7 +6,7 @@
 #ifndef SPACE_API_COMMAND_H
 #define SPACE_API_COMMAND_H
 
-#include "api/agent.h"
+#include "api/guest.h"
 
 #define COMMAND_WAIT_MAX (1 * MIB) /* of each stream, with COMMAND_WAIT */
 

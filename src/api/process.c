@@ -87,12 +87,12 @@ static void on_list(json_t *reply, const struct fail *why, void *arg)
 	req_unref(r);
 }
 
-static void ask(struct req *r, const struct agent_opts *o, agent_json_fn *done)
+static void ask(struct req *r, const struct guest_opts *o, guest_json_fn *done)
 {
 	struct fail why = { 0 };
 
 	req_ref(r);
-	if (agent_json(r->api, r->sb, o, done, r, &why) < 0) {
+	if (guest_json(r->api, r->sb, o, done, r, &why) < 0) {
 		req_fail(r, &why);
 		req_unref(r);
 	}
@@ -100,7 +100,7 @@ static void ask(struct req *r, const struct agent_opts *o, agent_json_fn *done)
 
 void h_processes(struct req *r)
 {
-	struct agent_opts o = { .method = "GET", .target = "/space/processes" };
+	struct guest_opts o = { .method = "GET", .target = "/space/processes" };
 
 	ask(r, &o, on_list);
 }
@@ -168,7 +168,7 @@ static void on_attach_list(json_t *reply, const struct fail *why, void *arg)
 
 void h_output(struct req *r)
 {
-	struct agent_opts o = { .method = "GET", .target = "/space/processes" };
+	struct guest_opts o = { .method = "GET", .target = "/space/processes" };
 
 	if (r->attach_ms)
 		ask(r, &o, on_attach_list);
@@ -220,7 +220,7 @@ static void signal_body(struct req *r, json_t *body)
 {
 	struct signal_req q = { 0 };
 	struct fail why = { 0 };
-	struct agent_opts o = { .method = "POST", .target = "/space/kill",
+	struct guest_opts o = { .method = "POST", .target = "/space/kill",
 		.not_found = ERR_process_not_found };
 	char text_[96];
 	int64_t pid, sig = 0;
@@ -248,7 +248,7 @@ static void resize_body(struct req *r, json_t *body)
 {
 	struct resize_req q = { 0 };
 	struct fail why = { 0 };
-	struct agent_opts o = { .method = "POST", .target = "/process.Process/Update",
+	struct guest_opts o = { .method = "POST", .target = "/process.Process/Update",
 		.not_found = ERR_process_not_found };
 	char text_[128];
 	int64_t pid;

@@ -7,11 +7,12 @@
 
 struct upload {
 	struct req *r;
-	struct agent_call *call;
+	struct guest_call *call;
 	relay_done_fn *done;
 	struct buf answer;
 	bool ended;	/* the agent has answered, or will not */
 	bool sent;	/* the body is complete */
+	bool cut;	/* the client's body broke off */
 };
 
 static void upload_gone(struct req *r)
@@ -20,7 +21,7 @@ static void upload_gone(struct req *r)
 
 	r->user = NULL;
 	if (u && !u->ended)
-		agent_cancel(u->call); /* the agent sees a cut body, and leaves the old file */
+		guest_cancel(u->call); /* the agent sees a cut body, and leaves the old file */
 }
 
 static void on_body(struct http_exchange *x, const char *p, ssize_t n, void *arg)
@@ -31,16 +32,17 @@ static void on_body(struct http_exchange *x, const char *p, ssize_t n, void *arg
 	if (!u || u->ended || u->sent)
 		return;
 	if (n < 0) {
-		agent_cancel(u->call);
+		u->cut = true;
+		guest_cancel(u->call);
 	} else if (n == 0) {
 		u->sent = true;
-		agent_end(u->call);
-	} else if (agent_write(u->call, p, (size_t)n) == 1) {
+		guest_end(u->call);
+	} else if (guest_write(u->call, p, (size_t)n) == 1) {
 		http_body_pause(x);
 	}
 }
 
-static void upload_drain(struct agent_call *c, void *arg)
+static void upload_drain(struct guest_call *c, void *arg)
 {
 	struct upload *u = arg;
 
@@ -48,14 +50,14 @@ static void upload_drain(struct agent_call *c, void *arg)
 		http_body_resume(u->r->x);
 }
 
-static void upload_data(struct agent_call *c, const char *p, size_t n, void *arg)
+static void upload_data(struct guest_call *c, const char *p, size_t n, void *arg)
 {
 	struct upload *u = arg;
 
 	(void)buf_add(&u->answer, p, n);
 }
 
-static void upload_end(struct agent_call *c, const struct fail *why, void *arg)
+static void upload_end(struct guest_call *c, const struct fail *why, void *arg)
 {
 	struct upload *u = arg;
 	struct req *r = u->r;
@@ -65,11 +67,13 @@ static void upload_end(struct agent_call *c, const struct fail *why, void *arg)
 	u->ended = true;
 	r->user = NULL;
 	r->on_gone = NULL;
-	if (!f.err && u->done) {
+	if (!f.err && !u->cut && u->done) {
 		reply = json_read(buf_str(&u->answer), &f);
 		if (!reply)
 			fail_as(&f, ERR_agent_unreachable, "the agent's answer is not JSON");
 	}
+	if (u->cut)
+		fail_as(&f, ERR_bad_request, "the body broke off");
 	if (f.err)
 		req_fail(r, &f);
 	else if (u->done)
@@ -84,9 +88,9 @@ static void upload_end(struct agent_call *c, const struct fail *why, void *arg)
 void relay_upload(struct req *r, const char *method, const char *target, const char *user, enum errcode not_found,
 		  relay_done_fn *done)
 {
-	static const struct agent_cb cb = { .data = upload_data, .drain = upload_drain, .end = upload_end };
+	static const struct guest_cb cb = { .data = upload_data, .drain = upload_drain, .end = upload_end };
 	const struct http_head *h = http_req(r->x);
-	struct agent_opts o = { .method = method, .target = target, .user = user,
+	struct guest_opts o = { .method = method, .target = target, .user = user,
 		.ctype = "application/octet-stream", .not_found = not_found };
 	struct fail why = { 0 };
 	struct upload *u;
@@ -101,7 +105,7 @@ void relay_upload(struct req *r, const char *method, const char *target, const c
 	u->r = req_ref(r);
 	u->done = done;
 	buf_init(&u->answer, 64 * KIB);
-	u->call = agent_call(r->api, r->sb, &o, &cb, u, &why);
+	u->call = guest_call(r->api, r->sb, &o, &cb, u, &why);
 	if (!u->call) {
 		req_fail(r, &why);
 		free(u);
@@ -117,7 +121,7 @@ void relay_upload(struct req *r, const char *method, const char *target, const c
 
 struct download {
 	struct req *r;
-	struct agent_call *call;
+	struct guest_call *call;
 	const char *ctype;
 	relay_head_fn *head;
 	bool ended;
@@ -129,7 +133,7 @@ static void download_gone(struct req *r)
 
 	r->user = NULL;
 	if (d && !d->ended)
-		agent_cancel(d->call);
+		guest_cancel(d->call);
 }
 
 static void client_drain(struct http_exchange *x, void *arg)
@@ -138,10 +142,10 @@ static void client_drain(struct http_exchange *x, void *arg)
 	struct download *d = r->user;
 
 	if (d && !d->ended)
-		agent_resume(d->call);
+		guest_resume(d->call);
 }
 
-static void download_head(struct agent_call *c, const struct http_head *h, void *arg)
+static void download_head(struct guest_call *c, const struct http_head *h, void *arg)
 {
 	struct download *d = arg;
 	struct req *r = d->r;
@@ -157,15 +161,15 @@ static void download_head(struct agent_call *c, const struct http_head *h, void 
 	req_start(r, h->status == 206 || h->status == 416 ? h->status : 200, d->ctype, length);
 }
 
-static void download_data(struct agent_call *c, const char *p, size_t n, void *arg)
+static void download_data(struct guest_call *c, const char *p, size_t n, void *arg)
 {
 	struct download *d = arg;
 
 	if (d->r->x && http_write(d->r->x, p, n) == 1)
-		agent_pause(c);
+		guest_pause(c);
 }
 
-static void download_end(struct agent_call *c, const struct fail *why, void *arg)
+static void download_end(struct guest_call *c, const struct fail *why, void *arg)
 {
 	struct download *d = arg;
 	struct req *r = d->r;
@@ -183,9 +187,9 @@ static void download_end(struct agent_call *c, const struct fail *why, void *arg
 	req_unref(r);
 }
 
-void relay_download(struct req *r, const struct agent_opts *o, const char *ctype, relay_head_fn *head)
+void relay_download(struct req *r, const struct guest_opts *o, const char *ctype, relay_head_fn *head)
 {
-	static const struct agent_cb cb = { .head = download_head, .data = download_data, .end = download_end };
+	static const struct guest_cb cb = { .head = download_head, .data = download_data, .end = download_end };
 	struct fail why = { 0 };
 	struct download *d = calloc(1, sizeof(*d));
 
@@ -194,7 +198,7 @@ void relay_download(struct req *r, const struct agent_opts *o, const char *ctype
 	d->r = req_ref(r);
 	d->ctype = ctype;
 	d->head = head;
-	d->call = agent_call(r->api, r->sb, o, &cb, d, &why);
+	d->call = guest_call(r->api, r->sb, o, &cb, d, &why);
 	if (!d->call) {
 		req_fail(r, &why);
 		free(d);

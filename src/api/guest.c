@@ -1,4 +1,4 @@
-#include "api/agent.h"
+#include "api/guest.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,11 +11,11 @@
 #define PROBE_LIMIT_MS 1200	/* and this long for the answer: 1.8 s in all */
 #define PROBE_MOST_MS 10000
 
-struct agent_call {
+struct guest_call {
 	struct api *api;
 	struct sandbox *sb;
 	struct http_call *call;
-	const struct agent_cb *cb;
+	const struct guest_cb *cb;
 	void *arg;
 	struct tick tick;
 	struct buf error;	/* body of an answer that is an error */
@@ -28,7 +28,7 @@ struct agent_call {
 	bool ended;
 };
 
-static void call_unref(struct agent_call *c)
+static void call_unref(struct guest_call *c)
 {
 	if (--c->refs)
 		return;
@@ -75,7 +75,7 @@ static enum errcode code_of_status(int status)
 	}
 }
 
-int agent_error_json(struct fail *why, int status, json_t *error, enum errcode not_found)
+int guest_error_json(struct fail *why, int status, json_t *error, enum errcode not_found)
 {
 	json_t *code = json_object_get(error, "code");
 	const char *name = json_string_value(code);
@@ -96,15 +96,15 @@ int agent_error_json(struct fail *why, int status, json_t *error, enum errcode n
 	return fail_as(why, ours, "%s", msg ? msg : err_info(ours)->cause);
 }
 
-int agent_error(struct fail *why, int status, struct str body, enum errcode not_found)
+int guest_error(struct fail *why, int status, struct str body, enum errcode not_found)
 {
 	struct fail bad = { 0 };
 	autojson json_t *j = body.n ? json_read(body, &bad) : NULL;
 
-	return agent_error_json(why, status, j, not_found);
+	return guest_error_json(why, status, j, not_found);
 }
 
-void agent_gone(struct sandbox *sb, struct fail *why)
+void guest_gone(struct sandbox *sb, struct fail *why)
 {
 	struct fail f = { 0 };
 
@@ -118,7 +118,7 @@ void agent_gone(struct sandbox *sb, struct fail *why)
 
 static void probed(int status, struct str body, const struct fail *why, void *arg)
 {
-	struct agent_call *c = arg;
+	struct guest_call *c = arg;
 
 	if (!c->ended && c->probe_ms) {
 		bool stands_still = c->sb->state == SANDBOX_PAUSED || c->sb->state == SANDBOX_PAUSING ||
@@ -137,7 +137,7 @@ static void probed(int status, struct str body, const struct fail *why, void *ar
 
 static void probe(struct tick *t)
 {
-	struct agent_call *c = container_of(t, struct agent_call, tick);
+	struct guest_call *c = container_of(t, struct guest_call, tick);
 	struct http_call_opts o = { .method = "GET", .target = "/health" };
 	struct fail why = { 0 };
 	struct http_endpoint *e = sandbox_agent(c->sb, &why);
@@ -157,7 +157,7 @@ static void probe(struct tick *t)
 
 static void on_head(struct http_call *hc, const struct http_head *h, void *arg)
 {
-	struct agent_call *c = arg;
+	struct guest_call *c = arg;
 
 	tick_clear(&c->tick);
 	c->probe_ms = 0;
@@ -171,7 +171,7 @@ static void on_head(struct http_call *hc, const struct http_head *h, void *arg)
 
 static void on_data(struct http_call *hc, const char *p, size_t n, void *arg)
 {
-	struct agent_call *c = arg;
+	struct guest_call *c = arg;
 
 	if (c->error_status)
 		(void)buf_add(&c->error, p, n); /* what does not fit is not shown */
@@ -181,13 +181,13 @@ static void on_data(struct http_call *hc, const char *p, size_t n, void *arg)
 
 static void on_drain(struct http_call *hc, void *arg)
 {
-	struct agent_call *c = arg;
+	struct guest_call *c = arg;
 
 	if (c->cb->drain)
 		c->cb->drain(c, c->arg);
 }
 
-static void finish(struct agent_call *c, const struct fail *why)
+static void finish(struct guest_call *c, const struct fail *why)
 {
 	struct sandbox *sb = c->sb;
 
@@ -200,22 +200,22 @@ static void finish(struct agent_call *c, const struct fail *why)
 
 static void on_end(struct http_call *hc, const struct fail *why, void *arg)
 {
-	struct agent_call *c = arg;
+	struct guest_call *c = arg;
 	struct fail f = *why, why_not;
 
 	c->call = NULL;
 	if (c->unreachable)
-		agent_gone(c->sb, &f);
+		guest_gone(c->sb, &f);
 	else if (c->error_status)
-		agent_error(&f, c->error_status, buf_str(&c->error), c->not_found);
+		guest_error(&f, c->error_status, buf_str(&c->error), c->not_found);
 	else if (f.err && (f.err != -ECANCELED || !sandbox_agent(c->sb, &why_not)))
-		agent_gone(c->sb, &f); /* also where the core broke it off */
+		guest_gone(c->sb, &f); /* also where the core broke it off */
 	finish(c, &f);
 }
 
 static void on_upgrade(struct http_call *hc, const struct http_head *h, struct http_stream *s, void *arg)
 {
-	struct agent_call *c = arg;
+	struct guest_call *c = arg;
 	struct sandbox *sb = c->sb;
 
 	c->call = NULL;
@@ -241,7 +241,7 @@ static void add(struct headers *hs, const char *name, struct str value)
 	hs->h[hs->n++] = (struct http_header){ str_of(name), value };
 }
 
-static int headers_make(struct headers *hs, struct sandbox *sb, const struct agent_opts *o, struct fail *why)
+static int headers_make(struct headers *hs, struct sandbox *sb, const struct guest_opts *o, struct fail *why)
 {
 	hs->n = 0;
 	if (sandbox_token(sb) && *sandbox_token(sb))
@@ -270,13 +270,13 @@ static int headers_make(struct headers *hs, struct sandbox *sb, const struct age
 	return 0;
 }
 
-struct agent_call *agent_call(struct api *api, struct sandbox *sb, const struct agent_opts *o,
-			      const struct agent_cb *cb, void *arg, struct fail *why)
+struct guest_call *guest_call(struct api *api, struct sandbox *sb, const struct guest_opts *o,
+			      const struct guest_cb *cb, void *arg, struct fail *why)
 {
 	struct http_endpoint *e = sandbox_agent(sb, why);
 	struct http_call_opts ho = { .method = o->method, .target = o->target, .upgrade = o->upgrade_tcp,
 		.head_timeout_ms = -1 };
-	struct agent_call *c;
+	struct guest_call *c;
 	struct headers hs;
 	char head[5];
 
@@ -287,7 +287,7 @@ struct agent_call *agent_call(struct api *api, struct sandbox *sb, const struct 
 		fail_set(why, -ENOMEM, "out of memory");
 		return NULL;
 	}
-	*c = (struct agent_call){ .api = api, .sb = sb, .cb = cb, .arg = arg, .refs = 1,
+	*c = (struct guest_call){ .api = api, .sb = sb, .cb = cb, .arg = arg, .refs = 1,
 		.also_status = o->also_status, .not_found = o->not_found, .probe_ms = PROBE_FIRST_MS };
 	buf_init(&c->error, 16 * KIB);
 	tick_init(&c->tick, probe);
@@ -314,30 +314,30 @@ struct agent_call *agent_call(struct api *api, struct sandbox *sb, const struct 
 	return c;
 }
 
-int agent_write(struct agent_call *c, const void *p, size_t n)
+int guest_write(struct guest_call *c, const void *p, size_t n)
 {
 	return c->call ? http_call_write(c->call, p, n) : -EPIPE;
 }
 
-void agent_end(struct agent_call *c)
+void guest_end(struct guest_call *c)
 {
 	if (c->call)
 		http_call_end(c->call);
 }
 
-void agent_pause(struct agent_call *c)
+void guest_pause(struct guest_call *c)
 {
 	if (c->call)
 		http_call_pause(c->call);
 }
 
-void agent_resume(struct agent_call *c)
+void guest_resume(struct guest_call *c)
 {
 	if (c->call)
 		http_call_resume(c->call);
 }
 
-void agent_cancel(struct agent_call *c)
+void guest_cancel(struct guest_call *c)
 {
 	if (c->call)
 		http_call_cancel(c->call);
@@ -347,29 +347,29 @@ void agent_cancel(struct agent_call *c)
 
 struct whole {
 	struct buf text;
-	agent_json_fn *done;
+	guest_json_fn *done;
 	void *arg;
 	bool over;
 };
 
-static void whole_data(struct agent_call *c, const char *p, size_t n, void *arg)
+static void whole_data(struct guest_call *c, const char *p, size_t n, void *arg)
 {
 	struct whole *w = arg;
 
 	if (!w->over && buf_add(&w->text, p, n) < 0) {
 		w->over = true;
-		agent_cancel(c);
+		guest_cancel(c);
 	}
 }
 
-static void whole_end(struct agent_call *c, const struct fail *why, void *arg)
+static void whole_end(struct guest_call *c, const struct fail *why, void *arg)
 {
 	struct whole *w = arg;
 	struct fail f = *why;
 	json_t *reply = NULL;
 
 	if (w->over)
-		fail_as(&f, ERR_too_large, "the agent's answer is larger than %llu bytes", AGENT_ANSWER_MAX);
+		fail_as(&f, ERR_too_large, "the agent's answer is larger than %llu bytes", GUEST_ANSWER_MAX);
 	else if (!f.err && w->text.n) {
 		reply = json_read(buf_str(&w->text), &f);
 		if (!reply)
@@ -381,25 +381,25 @@ static void whole_end(struct agent_call *c, const struct fail *why, void *arg)
 	free(w);
 }
 
-int agent_json(struct api *api, struct sandbox *sb, const struct agent_opts *o, agent_json_fn *done,
+int guest_json(struct api *api, struct sandbox *sb, const struct guest_opts *o, guest_json_fn *done,
 	       void *arg, struct fail *why)
 {
-	static const struct agent_cb cb = { .data = whole_data, .end = whole_end };
+	static const struct guest_cb cb = { .data = whole_data, .end = whole_end };
 	struct whole *w = calloc(1, sizeof(*w));
 
 	if (!w)
 		return fail_set(why, -ENOMEM, "out of memory");
-	buf_init(&w->text, AGENT_ANSWER_MAX);
+	buf_init(&w->text, GUEST_ANSWER_MAX);
 	w->done = done;
 	w->arg = arg;
-	if (!agent_call(api, sb, o, &cb, w, why)) {
+	if (!guest_call(api, sb, o, &cb, w, why)) {
 		free(w);
 		return why->err;
 	}
 	return 0;
 }
 
-int agent_target(struct buf *out, const char *target, ...)
+int guest_target(struct buf *out, const char *target, ...)
 {
 	const char *key, *value;
 	char sep = '?';
