@@ -1,11 +1,11 @@
 # `space doctor --try` creates, runs and deletes; completion is valid in bash and zsh; a bug report holds no secret.
 # limit: 180
 . "$LIB/t.sh"
-n=$(space ls --json | jq '[.sandboxes // . | .[]] | length')
+n=$(count)
 out=$(space doctor --try) || fail "doctor: $out"
 has "$out" "qemu" "doctor names QEMU"
 space doctor --json | jq -e . >/dev/null
-same "$(space ls --json | jq '[.sandboxes // . | .[]] | length')" "$n" "sandboxes after doctor --try"
+same "$(count)" "$n" "sandboxes after doctor --try"
 space completion bash | bash -n
 [ "$(space completion bash | wc -l)" -gt 10 ] || fail "no completion"
 if command -v zsh >/dev/null; then space completion zsh | zsh -n; fi
@@ -23,4 +23,4 @@ mkdir "$DIR/report" && tar -C "$DIR/report" -xf "$file"
 [ "$(find "$DIR/report" -type f | wc -l)" -gt 2 ] || fail "the report is empty"
 if grep -rq -e very-secret-value -e "${key#space_}" "$DIR/report"; then fail "a secret is in the report: $(grep -rl -e very-secret-value -e "${key#space_}" "$DIR/report")"; fi
 rm -r "$DIR/report" "$file"
-space key ls --json | jq -r '(.keys // .)[] | select(.name == "bug") | .id' | while read -r k; do space key rm "$k" >/dev/null; done
+space key ls --json | jq -r '(if type == "array" then . else .keys end)[] | select(.name == "bug") | .id' | while read -r k; do space key rm "$k" >/dev/null; done

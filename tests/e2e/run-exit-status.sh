@@ -1,6 +1,6 @@
 # `space run` prints what the command printed, exits with its status and leaves no sandbox.
 . "$LIB/t.sh"
-before=$(space ls --json | jq '[.sandboxes // . | .[]] | length')
+before=$(count)
 same "$(space run -- python3 -c 'print(6*7)')" 42 "what Python printed"
 out=$(space run -- bash -c 'echo hi; echo err >&2; exit 3' 2>"$DIR/run-exit.err") && fail "status 0" || same $? 3 "exit status"
 same "$out" hi "stdout"
@@ -8,4 +8,4 @@ has "$(cat "$DIR/run-exit.err")" err "stderr"
 rm "$DIR/run-exit.err"
 status 143 space run -- bash -c 'kill -TERM $$'
 same "$(printf 'a\nb\n' | space run -- wc -l)" 2 "lines that came through stdin"
-same "$(space ls --json | jq '[.sandboxes // . | .[]] | length')" "$before" "sandboxes afterwards"
+same "$(count)" "$before" "sandboxes afterwards"

@@ -434,6 +434,8 @@ def monitor_pid(id):
     """The QEMU of a sandbox, by its run directory in the command line or what it holds open."""
     for p in pids_of("qemu-system"):
         try:
+            if not open(f"/proc/{p}/comm").read().startswith("qemu-system"):
+                continue
             if id in open(f"/proc/{p}/cmdline").read() or any(id in os.readlink(f"/proc/{p}/fd/{f}") for f in os.listdir(f"/proc/{p}/fd")):
                 return p
         except OSError:

@@ -13,6 +13,8 @@ same() { [ "$1" = "$2" ] || fail "${3:-}: got \"$1\", want \"$2\""; }
 has() { case $1 in *"$2"*) ;; *) fail "${3:-}: no \"$2\" in \"$1\"" ;; esac; }
 # status WANT COMMAND…: runs it and compares its exit status
 status() { local want=$1 got=0; shift; "$@" || got=$?; [ "$got" = "$want" ] || fail "$*: status $got, want $want"; }
+# count: sandboxes that live
+count() { space ls --json | jq '(if type == "array" then . else .sandboxes end) | length'; }
 made=()
 cleanup() { for i in "${made[@]:-}"; do [ -z "$i" ] || space kill "$i" >/dev/null 2>&1 || :; done; }
 trap cleanup EXIT
