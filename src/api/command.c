@@ -112,7 +112,7 @@ void command_exit_json(struct jw *w, const char *key, json_t *end)
 	const char *name = json_string_value(json_object_get(end, "signal"));
 	const char *reason = json_string_value(json_object_get(end, "reason"));
 	int64_t code = int_of(json_object_get(end, "exitCode"));
-	char number[16];
+	char text[16];
 
 	if (!sig && name)
 		sig = signal_number(name);
@@ -121,11 +121,14 @@ void command_exit_json(struct jw *w, const char *key, json_t *end)
 	if (sig > 0) {
 		code = 128 + sig;
 		name = signal_name((int)sig);
-		snprintf(number, sizeof(number), "%d", (int)sig);
+		if (name)
+			snprintf(text, sizeof(text), "SIG%s", name);
+		else
+			snprintf(text, sizeof(text), "%d", (int)sig);
 	}
 	jw_obj(w, key);
 	jw_int(w, "code", code);
-	jw_str(w, "signal", sig > 0 ? (name ? name : number) : NULL);
+	jw_str(w, "signal", sig > 0 ? text : NULL);
 	jw_str(w, "reason", reason ? reason : sig > 0 ? "signaled" : "exited");
 	jw_obj_end(w);
 }

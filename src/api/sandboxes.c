@@ -228,10 +228,10 @@ static int tmpfs_read(json_t *v, struct fail *why)
 	json_object_foreach_safe (v, tmp, path, item) {
 		char name[80];
 		uint64_t size = 0;
-		int err = guest_path_check(str_of(path), "tmpfs", why);
+		int err;
 
-		if (err < 0)
-			return err;
+		if (guest_path_check(str_of(path), "tmpfs", why) < 0)
+			return fail_as(why, ERR_bad_request, "tmpfs: absolute paths, each with a size");
 		snprintf(name, sizeof(name), "tmpfs.%.64s", path);
 		err = value_size(item, name, 4096, SIZE_MAX_BYTES, &size, why);
 		if (err < 0)
