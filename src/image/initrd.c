@@ -72,6 +72,11 @@ static int add_modules(struct pool *p, const struct parts *in, struct cpio *c, s
 		more = str_cut(rest, '\n', &line, &rest);
 		if (!line.n)
 			continue;
+		if (line.p[0] == '#') { /* a comment goes along */
+			if (!c->err)
+				c->err = buf_addf(&order, STR_FMT "\n", STR_ARG(line));
+			continue;
+		}
 		if (!path_is_plain(line) || line.n > 80)
 			return fail_as(why, ERR_internal, "the kernel's list of modules is malformed");
 		snprintf(path, sizeof(path), "kernels/%s/modules/" STR_FMT, in->kernel->hex, STR_ARG(line));
