@@ -8,13 +8,15 @@
 #include "base/random.h"
 
 /* Of the agent's port, what E2B's clients need. Its control calls trust the host's address, which is ours: they are not for
- * everybody who may reach a port. Compared as sent: an escaped letter is another path, and is refused. */
+ * everybody who may reach a port. Compared as sent; what could mean another path than it seems to is refused. */
 bool proxy_agent_path(struct str p)
 {
 	static const char *const whole[] = { "/health", "/metrics", "/envs", "/files", "/files/compose" };
 	static const char *const below[] = { "/process.Process/", "/filesystem.Filesystem/" };
 	size_t i;
 
+	if (memchr(p.p, '%', p.n) || memmem(p.p, p.n, "..", 2) || memmem(p.p, p.n, "//", 2))
+		return false;
 	for (i = 0; i < ARRAY_LEN(whole); i++)
 		if (str_eqz(p, whole[i]))
 			return true;
