@@ -22,8 +22,9 @@ enum http_framing { HTTP_BODY_NONE, HTTP_BODY_LENGTH, HTTP_BODY_CHUNKED, HTTP_BO
 
 struct http_head {
 	struct str method, target;	 /* requests; TARGET as it was sent */
-	struct str path, query;		 /* of an origin-form target, still percent-encoded; query without '?' */
+	struct str path, query;		 /* of an origin-form or absolute-form target, still percent-encoded; query without '?' */
 	int status;			 /* answers */
+	int minor;			 /* HTTP/1.MINOR */
 	struct http_header headers[HTTP_HEADERS_MAX];
 	unsigned nheaders;
 	enum http_framing framing;
@@ -41,6 +42,11 @@ ssize_t http_response_parse(struct http_head *h, struct str data, struct str req
 
 /* The value of the header NAME (case ignored), or an empty slice with p == NULL. */
 struct str http_get(const struct http_head *h, const char *name);
+/* H was parsed at FROM; its bytes are now at TO: the slices follow. */
+void http_head_move(struct http_head *h, const char *from, const char *to);
+/* Fit to be a header's name (RFC 9110 token) and value (no control bytes but tab)? */
+bool http_is_token(struct str s);
+bool http_is_value(struct str s);
 /* Does the comma-separated list in header NAME hold TOKEN? */
 bool http_has_token(const struct http_head *h, const char *name, const char *token);
 
@@ -48,14 +54,17 @@ bool http_has_token(const struct http_head *h, const char *name, const char *tok
 struct http_chunked {
 	int state;
 	uint64_t left;
-	unsigned line;		/* bytes of the current line or trailer seen */
+	unsigned line;		/* bytes of the current line, or of all trailers, seen */
+	char name[20];		/* of the trailer being read, in lower case, as far as it fits */
+	uint8_t name_n;
 };
 void http_chunked_init(struct http_chunked *c);
 /* Takes bytes off *IN; *out gets a slice of IN that is body. 1: there is a slice; 0: needs more; 2: the body has ended (rest of IN is
  * the next message); -EBADMSG. */
 int http_chunked_read(struct http_chunked *c, struct str *in, struct str *out);
 
-/* Percent-decoding into DST (at most S.n bytes and a NUL): the length, or -EINVAL for a malformed escape or a NUL. `plus`: '+' is a space. */
+/* Percent-decoding into DST (at most S.n bytes and a NUL): the length, -EINVAL for a malformed escape or a NUL, or -ENAMETOOLONG.
+ * `plus`: '+' is a space. */
 ssize_t http_unescape(char *dst, size_t size, struct str s, bool plus);
 int http_escape(struct buf *b, struct str s, const char *also_safe); /* unreserved characters and ALSO_SAFE stay */
 
