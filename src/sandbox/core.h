@@ -53,7 +53,7 @@ struct space {
 	char drv_version[128];
 	struct uids uids;
 
-	bool recovered, stopping;
+	bool recovered, stopping, going;
 	void (*gone)(void *arg);
 	void *gone_arg;
 	unsigned jobs; /* under way: space_stop() waits for them */
@@ -67,7 +67,7 @@ struct space {
 	uint64_t randoms[1024];			/* what guests drew at their /init, newest over oldest */
 	unsigned nrandoms;
 
-	struct link templates, builds, sources, ready, operations, subs, keys;
+	struct link templates, nodes, builds, children, sources, ready, operations, subs, keys;
 	unsigned noperations;
 	bool publishing; /* event_publish() walks the subscriptions */
 	bool slots_refilling, refill_again;
@@ -173,7 +173,7 @@ struct sandbox_core {
 	unsigned holds, moves;	  /* moves: on their way to the disk */
 	bool unlisted;		  /* waits for its last hold to go */
 	struct job_queue *q;
-	struct machine *m;
+	struct machine *m, *dying; /* dying: m, once the job that destroys it owns it */
 	struct identity who;
 	json_t *tmpfs, *guest_env; /* guest_env: the template's and the sandbox's */
 	bool grown;		   /* its disk is larger than the template's */
@@ -234,6 +234,7 @@ void watch_stop(struct sandbox_core *c);
 /* kill.c, deadline.c, pause.c */
 /* Ends a sandbox whatever it is doing; the reason says whether it has stopped or failed. WHY, if not NULL, is what a failed one tells. */
 void core_end(struct sandbox_core *c, const char *reason, const struct fail *why);
+void core_end_again(struct sandbox_core *c);
 enum sandbox_state end_state(const char *reason);
 void deadline_arm(struct sandbox_core *c);
 
@@ -275,24 +276,43 @@ struct variant {
 
 struct tmpl {
 	struct link link;
+	struct space *sp;
+	unsigned refs;	   /* the list's one, and one for each build of a variant */
+	bool dead;	   /* removed or replaced */
 	struct template t; /* what the API sees */
 	char tenant[32];
 	json_t *setup;
 	char ready_cmd[1024];
 	struct link variants; /* the first is the template's own size */
-	bool building;	      /* not there yet: the first version is being built */
 };
 
-int template_load(struct space *sp, struct str body, struct fail *why);
-void template_free(struct tmpl *t);
+struct tmpl *tmpl_new(struct space *sp, const char *tenant, const char *name);
+void tmpl_unref(struct tmpl *t);
 struct tmpl *tmpl_find(struct space *sp, const char *tenant, const char *name);
+int template_load(struct space *sp, struct str body, struct fail *why);
+void template_save(struct tmpl *t, store_done_fn *done, void *arg);
+void template_publish(struct tmpl *t); /* takes the caller's reference */
+void template_write(struct jw *w, const char *key, const struct template *t);
+void templates_clear(struct space *sp);
+struct variant *variant_add(struct tmpl *t, unsigned vcpu, uint64_t memory, bool read_only);
 struct variant *variant_find(struct tmpl *t, unsigned vcpu, uint64_t memory, bool read_only);
-int template_record(const struct tmpl *t, struct buf *out);
-void nodes_collect(struct space *sp); /* removes retired nodes that nothing uses any more */
 typedef void variant_fn(struct variant *v, const struct fail *why, void *arg);
 /* Calls FN when the variant has a node, at once if it has one; builds it first otherwise. */
 void variant_get(struct tmpl *t, unsigned vcpu, uint64_t memory, bool read_only, variant_fn *fn, void *arg);
+void build_variant(struct variant *v, variant_fn *fn, void *arg);
 void builds_stop(struct space *sp);
+bool builds_use_image(struct space *sp, const char *digest);
+
+/* child.c: space-image with these arguments. DONE comes once, later; LAST, its last line, is borrowed. */
+typedef void child_step_fn(const char *what, double done, void *arg);
+typedef void child_done_fn(json_t *last, const struct fail *why, void *arg);
+int child_run(struct space *sp, char *const *args, child_step_fn *step, child_done_fn *done, void *arg, struct fail *why);
+void children_stop(struct space *sp);
+
+/* Nodes in the pool that we made: one goes when nothing needs it any more. */
+int node_learn(struct space *sp, const char *id, bool pinned);
+void node_unpin(struct space *sp, const char *id);
+void nodes_collect(struct space *sp);
 
 /* --- events, operations, keys --- */
 /* Into T, to be published when T is on disk; *ev goes to event_publish() then (also on failure, with OK false). */
@@ -305,11 +325,5 @@ void operations_sweep(struct space *sp);
 void operations_clear(struct space *sp);
 int key_load(struct space *sp, const char *id, struct str body, struct fail *why);
 void keys_clear(struct space *sp);
-
-/* Progress of a job, carried to the operation on the loop. */
-struct relay;
-struct relay *relay_new(struct space *sp, struct operation *op);
-struct progress *relay_progress(struct relay *r); /* for the worker thread */
-void relay_free(struct relay *r);
 
 #endif

@@ -34,12 +34,23 @@ int64_t generation_after(int64_t last)
 	return MAX(last + 1, now);
 }
 
+/* A sandbox's name may have what a host name may not. */
+static void hostname_from(char out[64], const char *name)
+{
+	size_t n = strlen(name);
+
+	for (size_t i = 0; i <= n; i++)
+		out[i] = name[i] == '_' || name[i] == '.' ? '-' : name[i];
+	while (n > 0 && out[n - 1] == '-')
+		out[--n] = '\0';
+}
+
 void identity_new(struct sandbox_core *c)
 {
 	unsigned char raw[32];
 
 	(void)str_copy(c->who.id, sizeof(c->who.id), str_of(c->sb.id));
-	(void)str_copy(c->who.hostname, sizeof(c->who.hostname), str_of(c->sb.name[0] ? c->sb.name : c->sb.id));
+	hostname_from(c->who.hostname, c->sb.name[0] ? c->sb.name : c->sb.id);
 	random_bytes(raw, sizeof(raw));
 	hex_encode(c->who.token, raw, 32);
 	random_bytes(raw, 16);

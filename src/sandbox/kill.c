@@ -76,11 +76,11 @@ static int destroy_job(void *arg, struct fail *why)
 	struct sandbox_core *c = arg;
 	size_t n;
 
-	if (!c->m)
+	if (!c->dying)
 		return 0;
-	if (c->fail.err && c->m->vm && vm_console(c->m->run_dir, LAST_WORDS, &c->last_words, &n) < 0)
+	if (c->fail.err && vm_console(c->dying->run_dir, LAST_WORDS, &c->last_words, &n) < 0)
 		c->last_words = NULL;
-	return machine_destroy(c->m, why);
+	return machine_destroy(c->dying, why);
 }
 
 static void destroyed(void *arg, const struct fail *why)
@@ -89,8 +89,8 @@ static void destroyed(void *arg, const struct fail *why)
 
 	if (why->err)
 		log_error("sandbox %s: not everything of its machine could be removed: %s", c->sb.id, why->msg);
-	machine_free(c->m);
-	c->m = NULL;
+	machine_free(c->dying);
+	c->dying = NULL;
 	core_release_memory(c);
 	add_last_words(c);
 	core_move(c, end_state(c->sb.reason), NULL, ended, c);
@@ -101,6 +101,8 @@ static void stopping_written(void *arg, const struct fail *why)
 {
 	struct sandbox_core *c = arg;
 
+	c->dying = c->m; /* nobody on the loop looks into it any more */
+	c->m = NULL;
 	space_job(c->sp, c->q, destroy_job, destroyed, c);
 }
 
@@ -124,6 +126,17 @@ void core_end(struct sandbox_core *c, const char *reason, const struct fail *why
 		core_move(c, SANDBOX_STOPPING, reason, stopping_written, c);
 	else
 		stopping_written(c, &none); /* one that was never handed out is undone without a word */
+}
+
+/* Recovery: an end that an earlier daemon had begun. The reason is in the record. */
+void core_end_again(struct sandbox_core *c)
+{
+	struct fail none = { 0 };
+
+	assert(c->state == SANDBOX_STOPPING && !c->ending);
+	c->ending = true;
+	sandbox_hold(&c->sb);
+	stopping_written(c, &none);
 }
 
 void sandbox_kill(struct sandbox *sb, const char *reason, sandbox_done_fn *done, void *arg)

@@ -11,7 +11,6 @@ struct op_core {
 	struct operation op; /* first */
 	struct space *sp;
 	struct link link, subs;
-	unsigned relays; /* jobs that still report to it */
 	bool unlisted, telling;
 };
 
@@ -78,7 +77,7 @@ static struct op_core *op_make(struct space *sp, const char *id, const char *ten
 
 static void op_maybe_free(struct op_core *o)
 {
-	if (!o->unlisted || o->relays || !link_empty(&o->subs))
+	if (!o->unlisted || !link_empty(&o->subs))
 		return;
 	json_decref(o->op.result);
 	free(o);
@@ -283,79 +282,4 @@ int operation_load(struct space *sp, struct str body, struct fail *why)
 		fail_as(&o->op.fail, e == ERR_NONE ? ERR_internal : e, "%s", msg ? msg : "unknown");
 	}
 	return 0;
-}
-
-/* --- progress out of a job --- */
-
-struct relay {
-	struct progress pr;
-	struct op_core *o;
-	uv_async_t async;
-	uv_mutex_t mu;
-	char step[96]; /* under mu, as the next */
-	double done;
-	bool closed;
-};
-
-static void relay_step(const char *what, double done, void *arg)
-{
-	struct relay *r = arg;
-
-	uv_mutex_lock(&r->mu);
-	snprintf(r->step, sizeof(r->step), "%s", what ? what : "");
-	r->done = done;
-	uv_mutex_unlock(&r->mu);
-	uv_async_send(&r->async);
-}
-
-static void relay_async(uv_async_t *a)
-{
-	struct relay *r = a->data;
-	char step[96];
-	double done;
-
-	uv_mutex_lock(&r->mu);
-	memcpy(step, r->step, sizeof(step));
-	done = r->done;
-	uv_mutex_unlock(&r->mu);
-	if (!r->closed)
-		operation_step(&r->o->op, step, done);
-}
-
-struct relay *relay_new(struct space *sp, struct operation *op)
-{
-	struct relay *r = calloc(1, sizeof(*r));
-
-	if (!r)
-		return NULL;
-	uv_mutex_init(&r->mu);
-	uv_async_init(sp->loop, &r->async, relay_async);
-	r->async.data = r;
-	r->pr = (struct progress){ relay_step, r };
-	r->o = container_of(op, struct op_core, op);
-	r->o->relays++;
-	return r;
-}
-
-struct progress *relay_progress(struct relay *r)
-{
-	return r ? &r->pr : NULL;
-}
-
-static void relay_closed(uv_handle_t *h)
-{
-	struct relay *r = h->data;
-
-	r->o->relays--;
-	op_maybe_free(r->o);
-	uv_mutex_destroy(&r->mu);
-	free(r);
-}
-
-void relay_free(struct relay *r)
-{
-	if (!r)
-		return;
-	r->closed = true;
-	uv_close((uv_handle_t *)&r->async, relay_closed);
 }

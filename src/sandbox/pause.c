@@ -9,6 +9,7 @@
 /* One pause or wake under way. */
 struct turn {
 	struct sandbox_core *c;
+	struct machine *m; /* outlives the turn: jobs of one sandbox come one after another */
 	sandbox_done_fn *done;
 	void *arg;
 };
@@ -56,7 +57,7 @@ static struct turn *turn_begin(struct sandbox_core *c, enum sandbox_state from, 
 		done(NULL, &why, arg);
 		return NULL;
 	}
-	*t = (struct turn){ c, done, arg };
+	*t = (struct turn){ c, c->m, done, arg };
 	c->doing = true;
 	sandbox_hold(&c->sb);
 	return t;
@@ -64,9 +65,9 @@ static struct turn *turn_begin(struct sandbox_core *c, enum sandbox_state from, 
 
 static int pause_job(void *arg, struct fail *why)
 {
-	struct machine *m = ((struct turn *)arg)->c->m;
+	struct machine *m = ((struct turn *)arg)->m;
 
-	return m && m->vm ? m->sp->drv->pause(m->vm, why) : fail_as(why, ERR_sandbox_gone, "the sandbox has ended");
+	return m->sp->drv->pause(m->vm, why);
 }
 
 static void pause_done(void *arg, const struct fail *why)
@@ -99,9 +100,9 @@ void sandbox_pause(struct sandbox *sb, sandbox_done_fn *done, void *arg)
 
 static int resume_job(void *arg, struct fail *why)
 {
-	struct machine *m = ((struct turn *)arg)->c->m;
+	struct machine *m = ((struct turn *)arg)->m;
 
-	return m && m->vm ? m->sp->drv->resume(m->vm, why) : fail_as(why, ERR_sandbox_gone, "the sandbox has ended");
+	return m->sp->drv->resume(m->vm, why);
 }
 
 /* Its clock stood still with it. A guest that cannot be told so (its network may be down) goes on all the same: it is the one it was. */

@@ -151,6 +151,7 @@ struct operation *image_build(struct space *sp, const char *tenant, const char *
 /* The list as JSON text in OUT ({"images":[…]}), or one; from the pool, in a job. */
 typedef void json_done_fn(json_t *value, const struct fail *why, void *arg); /* VALUE is borrowed */
 void image_list_json(struct space *sp, json_done_fn *done, void *arg);
+void image_get_json(struct space *sp, const char *name_or_digest, json_done_fn *done, void *arg);
 void image_remove_async(struct space *sp, const char *name, json_done_fn *done, void *arg);
 
 /* --- keys --- */

@@ -1,0 +1,863 @@
+/* template_build.c - making a node that sandboxes start from: boot the image, become somebody, run the recipe, stand still, save.
+ *
+ * One struct build for a template (boot from an empty disk, run the setup) and for a variant of one (another size: boot from the template's
+ * disk, where the setup's work is already; a read-only root has no disk, so there the setup runs again). Each step ends by calling
+ * next_step(); a failure anywhere ends in build_end(), which takes the machine apart. */
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "sandbox/core.h"
+
+#define BUILDS_MAX 4
+#define SETUP_MS (30 * 60 * 1000)
+#define READY_MS (5 * 60 * 1000)
+#define READY_EVERY_MS 250
+#define WARM_MS (120 * 1000)
+#define POLL_MS 100
+
+/* Once through what sandboxes run first, so that its pages are in the saved memory. */
+#define WARM_CMD "for p in bash python3 node; do command -v $p >/dev/null || continue; case $p in " \
+		 "bash) bash -lc true;; python3) python3 -c 'import sys, os, json, subprocess';; node) node -e 0;; esac; done; " \
+		 "ls / >/dev/null; cat /dev/null; sync"
+
+enum step { STEP_KERNEL, STEP_BOOT, STEP_AGENT, STEP_INIT, STEP_SETUP, STEP_START, STEP_READY, STEP_WARM, STEP_FREEZE, STEP_SAVE, STEP_NOTE,
+	    STEP_COMMIT, STEP_RECORD, STEP_DONE };
+
+static const struct {
+	const char *what;
+	double progress;
+} steps[] = {
+	[STEP_KERNEL] = { "kernel", 0.02 }, [STEP_BOOT] = { "starting the machine", 0.1 }, [STEP_AGENT] = { "booting", 0.15 },
+	[STEP_INIT] = { "identity", 0.5 }, [STEP_SETUP] = { "setup", 0.5 }, [STEP_START] = { "start command", 0.6 },
+	[STEP_READY] = { "waiting until it is ready", 0.65 }, [STEP_WARM] = { "warming up", 0.7 }, [STEP_FREEZE] = { "standing still", 0.85 },
+	[STEP_SAVE] = { "saving", 0.87 }, [STEP_NOTE] = { "saving", 0.95 }, [STEP_COMMIT] = { "saving", 0.96 },
+	[STEP_RECORD] = { "recording", 0.99 }, [STEP_DONE] = { "done", 1 },
+};
+
+struct build_wait {
+	struct build_wait *next;
+	variant_fn *fn;
+	void *arg;
+};
+
+struct build {
+	struct link link;
+	struct space *sp;
+	struct operation *op;
+	struct tmpl *t;	   /* counted. The new one, or the variant's */
+	struct variant *v; /* inside T */
+	bool is_variant;
+	enum step step;
+	char image[128];
+	struct machine *m;
+	struct machine_files files;
+	struct http_endpoint *agent;
+	char token[65], machine_id[33];
+	int64_t generation, until_ms;
+	uint64_t reserved;
+	size_t setup_at;
+	struct later *pause;
+	struct build_wait *waiting;
+	int node_fd;
+	struct node node;
+	struct vm_saved saved;
+	bool busy;	 /* a job, call or child is under way */
+	struct fail why; /* once it has failed or was stopped */
+};
+
+static void next_step(struct build *b);
+static void run_step(void *arg);
+
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+/* --- the end --- */
+
+static json_t *result_of(const struct tmpl *t)
+{
+	struct fail ignored = { 0 };
+	struct buf b;
+	struct jw w;
+	json_t *j;
+
+	buf_init(&b, 256 * KIB);
+	jw_init(&w, &b);
+	jw_obj(&w, NULL);
+	template_write(&w, "template", &t->t);
+	jw_obj_end(&w);
+	j = w.err ? NULL : json_read(buf_str(&b), &ignored);
+	buf_clear(&b);
+	return j;
+}
+
+static void build_free(struct build *b)
+{
+	struct space *sp = b->sp;
+
+	link_del(&b->link);
+	close_fd(&b->files.kernel);
+	close_fd(&b->files.initrd);
+	close_fd(&b->files.image);
+	close_fd(&b->files.disk);
+	tmpl_unref(b->t);
+	free(b);
+	space_check_gone(sp);
+}
+
+/* The machine is gone; who waited is told. */
+static void build_over(struct build *b)
+{
+	struct build_wait *w = b->waiting, *next;
+	struct variant *v = b->v;
+	struct fail why = b->why;
+	json_t *result = NULL;
+
+	b->sp->memory_reserved -= b->reserved;
+	b->waiting = NULL;
+	v->build = NULL;
+	if (why.err)
+		log_warning("template %s: %s not built: %s", b->t->t.name, b->is_variant ? "variant" : "version", why.msg);
+	else
+		result = result_of(b->t);
+	if (!why.err && b->t->dead)
+		fail_as(&why, ERR_template_not_found, "template \"%s\" was removed or replaced meanwhile", b->t->t.name);
+	if (why.err && b->is_variant) { /* the next create tries again */
+		link_del(&v->link);
+	}
+	for (; w; w = next) {
+		next = w->next;
+		w->fn(why.err ? NULL : v, &why, w->arg);
+		free(w);
+	}
+	if (why.err && b->is_variant)
+		free(v);
+	operation_end(b->op, result, &why);
+	nodes_collect(b->sp);
+	ready_refill(b->sp);
+	build_free(b);
+}
+
+static int undo_job(void *arg, struct fail *why)
+{
+	struct build *b = arg;
+
+	if (b->node_fd >= 0) {
+		close_fd(&b->node_fd);
+		(void)node_abort(b->sp->pool, b->node.id);
+	}
+	return b->m ? machine_destroy(b->m, why) : 0;
+}
+
+static void undone(void *arg, const struct fail *why)
+{
+	struct build *b = arg;
+
+	if (why->err)
+		log_error("template %s: not everything of its machine could be removed: %s", b->t->t.name, why->msg);
+	machine_free(b->m);
+	b->m = NULL;
+	build_over(b);
+}
+
+static void build_end(struct build *b, const struct fail *why)
+{
+	struct http_endpoint *agent = b->agent;
+
+	if (why && !b->why.err)
+		b->why = *why;
+	later_clear(&b->pause);
+	b->agent = NULL;
+	http_endpoint_free(agent);
+	space_job(b->sp, NULL, undo_job, undone, b);
+}
+
+/* The end of every step: true when the build is over. */
+static bool failed(struct build *b, const struct fail *why)
+{
+	b->busy = false;
+	if (!why->err && !b->why.err)
+		return false;
+	build_end(b, b->why.err ? &b->why : why);
+	return true;
+}
+
+/* --- kernel, files, machine --- */
+
+static void child_step(const char *what, double done, void *arg)
+{
+	struct build *b = arg;
+
+	operation_step(b->op, what, done < 0 ? -1 : done * steps[STEP_BOOT].progress);
+}
+
+static void kernel_there(json_t *last, const struct fail *why, void *arg)
+{
+	struct build *b = arg;
+
+	if (!failed(b, why))
+		next_step(b);
+}
+
+static void kernel_fetch(struct build *b)
+{
+	static char *const args[] = { (char *)"kernel", NULL };
+	struct fail why = { 0 };
+
+	if (child_run(b->sp, args, child_step, kernel_there, b, &why) < 0)
+		(void)failed(b, &why);
+}
+
+static int fill_from_image(struct build *b, struct fail *why)
+{
+	struct template *t = &b->t->t;
+	struct image_info i;
+	int r = image_find(b->sp->pool, b->image, &i, why);
+	json_t *env;
+
+	if (r < 0)
+		return r;
+	b->node.image = i.digest;
+	if (!b->is_variant) {
+		(void)str_copy(t->image_digest, sizeof(t->image_digest), str_of(i.digest.hex));
+		if (!t->user[0])
+			(void)str_copy(t->user, sizeof(t->user), str_of(i.user));
+		if (!t->workdir[0])
+			(void)str_copy(t->workdir, sizeof(t->workdir), str_of(i.workdir));
+		env = i.env ? json_deep_copy(i.env) : json_object();
+		if (env && t->env)
+			json_object_update(env, t->env);
+		json_decref(t->env);
+		t->env = env;
+	}
+	image_info_clear(&i);
+	return 0;
+}
+
+static int open_disk(struct build *b, struct fail *why)
+{
+	struct variant *first = container_of(b->t->variants.next, struct variant, link);
+	autoclose int node = -1;
+
+	if (b->files.read_only)
+		return 0;
+	if (!b->is_variant || first->read_only) {
+		b->files.disk = disk_make(b->sp->pool, b->t->t.disk, why);
+		return MIN(b->files.disk, 0);
+	}
+	node = node_open(b->sp->pool, b->t->t.node, why);
+	if (node < 0)
+		return node;
+	b->files.disk = openat(node, "disk", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	return b->files.disk < 0 ? fail_set(why, -errno, "the template's disk: %s", strerror(errno)) : 0;
+}
+
+static int open_files(struct build *b, struct fail *why)
+{
+	struct space *sp = b->sp;
+	struct kernel_info k;
+	char agent[300];
+	int r;
+
+	snprintf(agent, sizeof(agent), "%s/space-agent", sp->cfg.libexec_dir);
+	if ((r = fill_from_image(b, why)) < 0 || (r = kernel_current(sp->pool, &k, why)) < 0 ||
+	    (r = initrd_ensure(sp->pool, &k.digest, agent, &b->node.initrd, why)) < 0)
+		return r;
+	b->node.kernel = k.digest;
+	if (!b->is_variant)
+		(void)str_copy(b->t->t.kernel_digest, sizeof(b->t->t.kernel_digest), str_of(k.digest.hex));
+	if ((r = b->files.kernel = kernel_open(sp->pool, &b->node.kernel, why)) < 0 ||
+	    (r = b->files.initrd = initrd_open(sp->pool, &b->node.initrd, why)) < 0 ||
+	    (r = b->files.image = image_open(sp->pool, &b->node.image, why)) < 0)
+		return r;
+	return open_disk(b, why);
+}
+
+static int boot_job(void *arg, struct fail *why)
+{
+	struct build *b = arg;
+	int r = open_files(b, why);
+
+	/* Only on the boot that is saved: freed pages are zero then, and zero pages take no room. */
+	snprintf(b->files.cmdline, sizeof(b->files.cmdline), "space.root=%s init_on_free=1 init_on_alloc=0", b->files.read_only ? "ro" : "rw");
+	if (r == 0)
+		r = machine_prepare(b->m, &b->files, why);
+	if (r == 0)
+		r = machine_start(b->m, why);
+	return r;
+}
+
+static void booted(void *arg, const struct fail *why)
+{
+	struct build *b = arg;
+	struct fail f = *why;
+
+	if (!f.err && !b->why.err)
+		b->agent = agent_endpoint(b->sp, &b->m->slot, &f);
+	if (!failed(b, &f))
+		next_step(b);
+}
+
+/* --- the agent --- */
+
+static bool machine_died(struct build *b)
+{
+	struct pollfd p = { .fd = vm_pidfd(b->m->vm), .events = POLLIN };
+
+	return poll(&p, 1, 0) == 1;
+}
+
+static void health(int status, json_t *answer, const struct fail *why, void *arg)
+{
+	struct build *b = arg;
+	struct fail f = { 0 }, none = { 0 };
+
+	if (b->why.err) {
+		(void)failed(b, &none);
+	} else if (!why->err) {
+		if (!failed(b, &none))
+			next_step(b);
+	} else if (machine_died(b)) {
+		fail_as(&f, ERR_guest_failed, "the guest ended while it booted");
+		(void)failed(b, &f);
+	} else if (mono_ms() > b->until_ms) {
+		fail_as(&f, ERR_guest_failed, "the guest did not come up in %d s: %s", BOOT_TIMEOUT_MS / 1000, why->msg);
+		(void)failed(b, &f);
+	} else {
+		b->busy = false;
+		later_set(b->sp, &b->pause, POLL_MS, run_step, b);
+	}
+}
+
+static void inited(int status, json_t *answer, const struct fail *why, void *arg)
+{
+	struct build *b = arg;
+	struct fail f = *why;
+
+	if (!f.err)
+		b->node.agent_protocol = (unsigned)json_integer_value(json_object_get(answer, "protocol"));
+	if (!failed(b, &f))
+		next_step(b);
+}
+
+static void send_init(struct build *b)
+{
+	struct template *t = &b->t->t;
+	unsigned char raw[64];
+	char entropy[96], now[RFC3339_LEN];
+	autojson json_t *j = NULL;
+	struct fail why = { 0 };
+
+	random_bytes(raw, sizeof(raw));
+	hex_encode(b->token, raw, 32);
+	hex_encode(b->machine_id, raw + 32, 16);
+	random_bytes(raw, sizeof(raw));
+	base64_encode(entropy, raw, sizeof(raw));
+	entropy[base64_len(sizeof(raw))] = '\0';
+	rfc3339_format(now, real_ns());
+	b->generation = generation_after(0);
+	j = json_pack("{s:I,s:s,s:s,s:s,s:s,s:s,s:s,s:O?}", "generation", (json_int_t)b->generation, "id", b->m->id, "hostname", "template",
+		      "machine_id", b->machine_id, "timestamp", now, "entropy", entropy, "accessToken", b->token, "envVars", t->env);
+	if (!j) {
+		fail_set(&why, -ENOMEM, "out of memory");
+		(void)failed(b, &why);
+		return;
+	}
+	if (t->user[0])
+		json_object_set_new(j, "defaultUser", json_string(t->user));
+	if (t->workdir[0])
+		json_object_set_new(j, "defaultWorkdir", json_string(t->workdir));
+	agent_call(b->agent, NULL, "POST", "/init", j, INIT_TIMEOUT_MS, inited, b);
+}
+
+/* --- the recipe --- */
+
+static void one_line(char *out, size_t size, struct str s)
+{
+	size_t n = 0;
+
+	if (s.n > size - 1) {
+		s.p += s.n - (size - 1);
+		s.n = size - 1;
+	}
+	for (size_t i = 0; i < s.n; i++)
+		out[n++] = (unsigned char)s.p[i] < 0x20 ? ' ' : s.p[i];
+	out[n] = '\0';
+}
+
+static void setup_done(int status, struct str output, const struct fail *why, void *arg)
+{
+	struct build *b = arg;
+	struct fail f = *why;
+	char tail[140];
+
+	one_line(tail, sizeof(tail), output);
+	if (!f.err && status)
+		fail_as(&f, ERR_bad_request, "setup step %zu exited with %d: %s", b->setup_at + 1, status, tail);
+	if (failed(b, &f))
+		return;
+	b->setup_at++;
+	run_step(b);
+}
+
+static void setup(struct build *b)
+{
+	const char *cmd = json_string_value(json_array_get(b->t->setup, b->setup_at));
+	size_t n = json_array_size(b->t->setup);
+	char step[96];
+
+	if (!cmd || (b->is_variant && !b->files.read_only)) {
+		next_step(b);
+		return;
+	}
+	snprintf(step, sizeof(step), "setup %zu of %zu: %.60s", b->setup_at + 1, n, cmd);
+	operation_step(b->op, step, 0.5 + 0.1 * (double)b->setup_at / (double)n);
+	b->busy = true;
+	agent_run(b->sp, b->agent, b->token, &(struct agent_run){ .cmd = cmd, .user = "root", .timeout_ms = SETUP_MS }, setup_done, b);
+}
+
+static void started(int status, struct str output, const struct fail *why, void *arg)
+{
+	struct build *b = arg;
+
+	if (!failed(b, why))
+		next_step(b);
+}
+
+static void ready_asked(int status, struct str output, const struct fail *why, void *arg)
+{
+	struct build *b = arg;
+	struct fail f = { 0 };
+	char tail[120];
+
+	if (!why->err && status == 0) {
+		if (!failed(b, why))
+			next_step(b);
+		return;
+	}
+	one_line(tail, sizeof(tail), output);
+	if (mono_ms() > b->until_ms)
+		fail_as(&f, ERR_deadline_exceeded, "the template was not ready in %d s: %s", READY_MS / 1000, why->err ? why->msg : tail);
+	if (failed(b, &f))
+		return;
+	later_set(b->sp, &b->pause, READY_EVERY_MS, run_step, b);
+}
+
+static void warmed(int status, struct str output, const struct fail *why, void *arg)
+{
+	struct build *b = arg;
+
+	/* An image may have no shell at all; then there is nothing to warm. */
+	if (why->err)
+		log_info("template %s: nothing was warmed up: %s", b->t->t.name, why->msg);
+	if (!failed(b, &(struct fail){ 0 }))
+		next_step(b);
+}
+
+static void frozen(int status, json_t *answer, const struct fail *why, void *arg)
+{
+	struct build *b = arg;
+
+	if (!failed(b, why))
+		next_step(b);
+}
+
+/* --- saving --- */
+
+static int save_job(void *arg, struct fail *why)
+{
+	struct build *b = arg;
+	int fd = node_begin(b->sp->pool, b->node.id, why);
+
+	if (fd < 0)
+		return fd;
+	b->node_fd = fd;
+	return b->sp->drv->save(b->m->vm, fd, VM_SAVE_FULL, &b->saved, why);
+}
+
+static void saved(void *arg, const struct fail *why)
+{
+	struct build *b = arg;
+
+	if (!failed(b, why))
+		next_step(b);
+}
+
+static void noted(void *arg, const struct fail *why)
+{
+	struct build *b = arg;
+
+	if (!failed(b, why))
+		next_step(b);
+}
+
+/* The node's name is on disk before the node is: a crash in between leaves a name without a node, never the other way round. */
+static void note_node(struct build *b)
+{
+	struct store_txn *t = store_begin(b->sp->store);
+	struct fail why = { 0 };
+
+	if (!t || node_learn(b->sp, b->node.id, true) < 0) {
+		free(t);
+		fail_set(&why, -ENOMEM, "out of memory");
+		(void)failed(b, &why);
+		return;
+	}
+	(void)store_put(t, "node", b->node.id, STR("{}"));
+	store_commit(t, noted, b);
+}
+
+static int commit_job(void *arg, struct fail *why)
+{
+	struct build *b = arg;
+	struct node *n = &b->node;
+	int r;
+
+	n->vcpus = b->v->vcpu;
+	n->memory = b->v->memory;
+	n->disk = b->files.read_only ? 0 : b->t->t.disk;
+	n->has_memory = true;
+	n->own_bytes = b->saved.memory_bytes + b->saved.state_bytes;
+	n->created_ns = real_ns();
+	(void)str_copy(n->driver, sizeof(n->driver), str_of(b->sp->drv->name));
+	(void)str_copy(n->driver_version, sizeof(n->driver_version), str_of(b->sp->drv_version));
+	(void)str_copy(n->label, sizeof(n->label), str_of(b->t->t.name));
+	r = node_commit(b->sp->pool, b->node_fd, n, why);
+	if (r == 0)
+		close_fd(&b->node_fd);
+	return r;
+}
+
+static void committed(void *arg, const struct fail *why)
+{
+	struct build *b = arg;
+	struct variant *v = b->v;
+
+	if (failed(b, why))
+		return;
+	(void)str_copy(v->node, sizeof(v->node), str_of(b->node.id));
+	v->generation = b->generation;
+	v->bytes = b->node.own_bytes;
+	if (!b->is_variant) {
+		struct template *t = &b->t->t;
+
+		(void)str_copy(t->node, sizeof(t->node), str_of(b->node.id));
+		t->bytes = v->bytes;
+		t->created_ns = b->node.created_ns;
+	}
+	next_step(b);
+}
+
+static void recorded(void *arg, const struct fail *why)
+{
+	struct build *b = arg;
+	struct space *sp = b->sp;
+
+	if (why->err && b->is_variant)
+		b->v->node[0] = '\0';
+	if (!why->err && !b->is_variant) {
+		b->t->refs++; /* the list's */
+		template_publish(b->t);
+	}
+	node_unpin(sp, b->node.id);
+	b->busy = false;
+	build_end(b, why); /* also when all is well: the machine goes */
+}
+
+/* --- the order --- */
+
+static void run_step(void *arg)
+{
+	struct build *b = arg;
+	struct agent_run run = { .timeout_ms = WARM_MS, .user = b->t->t.user };
+
+	b->busy = true;
+	switch (b->step) {
+	case STEP_KERNEL:
+		kernel_fetch(b);
+		return;
+	case STEP_BOOT:
+		space_job(b->sp, NULL, boot_job, booted, b);
+		return;
+	case STEP_AGENT:
+		agent_call(b->agent, NULL, "GET", "/health", NULL, 2000, health, b);
+		return;
+	case STEP_INIT:
+		send_init(b);
+		return;
+	case STEP_SETUP:
+		b->busy = false;
+		setup(b);
+		return;
+	case STEP_START:
+		if (b->t->t.start_cmd[0]) {
+			run.cmd = b->t->t.start_cmd;
+			run.tag = TAG_START;
+			run.leave = true;
+			agent_run(b->sp, b->agent, b->token, &run, started, b);
+			return;
+		}
+		break;
+	case STEP_READY:
+		if (b->t->ready_cmd[0]) {
+			run.cmd = b->t->ready_cmd;
+			agent_run(b->sp, b->agent, b->token, &run, ready_asked, b);
+			return;
+		}
+		break;
+	case STEP_WARM:
+		run.cmd = WARM_CMD;
+		run.user = "root";
+		agent_run(b->sp, b->agent, b->token, &run, warmed, b);
+		return;
+	case STEP_FREEZE:
+		agent_call(b->agent, b->token, "POST", "/freeze", NULL, 15000, frozen, b);
+		return;
+	case STEP_SAVE:
+		space_job(b->sp, NULL, save_job, saved, b);
+		return;
+	case STEP_NOTE:
+		note_node(b);
+		return;
+	case STEP_COMMIT:
+		space_job(b->sp, NULL, commit_job, committed, b);
+		return;
+	case STEP_RECORD:
+		if (b->t->dead) /* its record is gone, and must not come back */
+			recorded(b, &(struct fail){ 0 });
+		else
+			template_save(b->t, recorded, b);
+		return;
+	case STEP_DONE:
+		return;
+	}
+	b->busy = false;
+	next_step(b);
+}
+
+static void next_step(struct build *b)
+{
+	b->step++;
+	if (b->step == STEP_AGENT)
+		b->until_ms = mono_ms() + BOOT_TIMEOUT_MS;
+	if (b->step == STEP_READY)
+		b->until_ms = mono_ms() + READY_MS;
+	operation_step(b->op, steps[b->step].what, steps[b->step].progress);
+	run_step(b);
+}
+
+/* --- the beginning --- */
+
+static unsigned builds(const struct space *sp)
+{
+	unsigned n = 0;
+
+	for (struct link *l = sp->builds.next; l != &sp->builds; l = l->next)
+		n++;
+	return n;
+}
+
+static struct build *build_begin(struct tmpl *t, struct variant *v, bool is_variant, const char *image, const char *kind, const char *tenant,
+				 struct fail *why)
+{
+	struct space *sp = t->sp;
+	uint64_t bytes = v->memory + MONITOR_OVERHEAD;
+	struct build *b;
+	char id[ID_LEN + 1];
+
+	if (builds(sp) >= BUILDS_MAX) {
+		fail_as(why, ERR_no_capacity, "%d templates are being built already", BUILDS_MAX);
+		fail_remedy(why, "wait for one of them: space template ls");
+		return NULL;
+	}
+	if (bytes > sp->memory_limit - MIN(sp->memory_reserved, sp->memory_limit)) {
+		fail_as(why, ERR_no_capacity, "no memory to build a template of %llu MiB", (unsigned long long)(v->memory / MIB));
+		return NULL;
+	}
+	b = calloc(1, sizeof(*b));
+	if (!b) {
+		fail_set(why, -ENOMEM, "out of memory");
+		return NULL;
+	}
+	b->sp = sp;
+	b->t = t;
+	b->v = v;
+	b->is_variant = is_variant;
+	b->node_fd = -1;
+	b->files = (struct machine_files){ .kernel = -1, .initrd = -1, .image = -1, .node = -1, .memory = -1, .disk = -1,
+					   .read_only = v->read_only };
+	(void)str_copy(b->image, sizeof(b->image), str_of(image));
+	id_make(id, 'i');
+	b->m = machine_new(sp, id, t->tenant, "build");
+	b->op = b->m ? operation_new(sp, tenant, kind, t->t.name) : NULL;
+	if (!b->op) {
+		machine_free(b->m);
+		free(b);
+		fail_as(why, ERR_no_capacity, "too many operations are under way");
+		return NULL;
+	}
+	b->m->vcpus = v->vcpu;
+	b->m->memory = v->memory;
+	b->m->disk = t->t.disk;
+	b->reserved = bytes;
+	sp->memory_reserved += bytes;
+	v->build = b;
+	link_add_tail(&sp->builds, &b->link);
+	return b;
+}
+
+void build_variant(struct variant *v, variant_fn *fn, void *arg)
+{
+	struct build_wait *w = calloc(1, sizeof(*w)), **at;
+	struct build *b = v->build;
+	struct fail why = { 0 };
+	bool fresh = !b;
+
+	if (!w)
+		fail_set(&why, -ENOMEM, "out of memory");
+	else if (!b) {
+		b = build_begin(v->t, v, true, v->t->t.image_digest, "template.variant", v->t->tenant, &why);
+		if (b)
+			v->t->refs++;
+	}
+	if (!b || !w) {
+		free(w);
+		if (fresh && b) /* cannot be: W was looked at first */
+			abort();
+		if (!v->build) {
+			link_del(&v->link);
+			free(v);
+		}
+		fn(NULL, &why, arg);
+		return;
+	}
+	w->fn = fn;
+	w->arg = arg;
+	for (at = &b->waiting; *at; at = &(*at)->next)
+		;
+	*at = w;
+	if (!fresh)
+		return;
+	log_info("template %s: building for vcpu=%u memory=%llu%s", v->t->t.name, v->vcpu, (unsigned long long)v->memory,
+		 v->read_only ? " read-only" : "");
+	b->step = STEP_KERNEL;
+	operation_step(b->op, steps[STEP_KERNEL].what, steps[STEP_KERNEL].progress);
+	run_step(b);
+}
+
+static int check_text(const char *what, const char *z, size_t size, struct fail *why)
+{
+	if (z && strlen(z) >= size)
+		return fail_as(why, ERR_bad_request, "%s: at most %zu bytes", what, size - 1);
+	return 0;
+}
+
+static int check(struct space *sp, const char *tenant, const struct template_req *q, struct fail *why)
+{
+	json_t *v;
+	size_t i;
+	int r;
+
+	if (sp->stopping)
+		return fail_as(why, ERR_daemon_down, "spaced is stopping");
+	if (!q->name || !str_is_name(str_of(q->name)))
+		return fail_as(why, ERR_bad_request, "name: a-z and 0-9, then also \".\", \"_\" and \"-\", at most 63");
+	if (!q->image || !q->image[0] || strlen(q->image) > 127 || str_has_ctl(str_of(q->image)))
+		return fail_as(why, ERR_bad_request, "image: a name or a digest");
+	if (q->vcpu > 32)
+		return fail_as(why, ERR_bad_request, "vcpu: a whole number from 1 to 32");
+	if (q->memory && (q->memory % (2 * MIB) || q->memory < 128 * MIB || q->memory > 1024 * GIB))
+		return fail_as(why, ERR_bad_request, "memory: a multiple of 2M, from 128M on");
+	if (q->disk && (q->disk % 4096 || q->disk < 64 * MIB || q->disk > 16384 * GIB))
+		return fail_as(why, ERR_bad_request, "disk: a multiple of 4096, from 64M to 16T");
+	if ((r = check_text("start_cmd", q->start_cmd, sizeof(((struct template *)0)->start_cmd), why)) < 0 ||
+	    (r = check_text("ready_cmd", q->ready_cmd, sizeof(((struct tmpl *)0)->ready_cmd), why)) < 0 ||
+	    (r = check_text("user", q->user, sizeof(((struct template *)0)->user), why)) < 0 ||
+	    (r = check_text("workdir", q->workdir, sizeof(((struct template *)0)->workdir), why)) < 0)
+		return r;
+	if (q->setup && (!json_is_array(q->setup) || json_array_size(q->setup) > 1000))
+		return fail_as(why, ERR_bad_request, "setup: a list of at most 1000 commands");
+	json_array_foreach(q->setup, i, v)
+		if (!json_is_string(v) || json_string_length(v) > 64 * KIB)
+			return fail_as(why, ERR_bad_request, "setup[%zu]: a command of at most 64 KiB", i);
+	if (q->env && !json_is_object(q->env))
+		return fail_as(why, ERR_bad_request, "env: an object of strings");
+	link_each_safe(l, next, &sp->builds) {
+		struct build *b = container_of(l, struct build, link);
+
+		if (!b->is_variant && !strcmp(b->t->t.name, q->name) && !strcmp(b->t->tenant, tenant))
+			return fail_as(why, ERR_busy, "template \"%s\" is being built already", q->name);
+	}
+	return 0;
+}
+
+struct operation *template_build(struct space *sp, const char *tenant, const struct template_req *q, struct fail *why)
+{
+	struct tmpl *t, *old;
+	struct variant *v;
+	struct build *b;
+
+	if (check(sp, tenant, q, why) < 0)
+		return NULL;
+	t = tmpl_new(sp, tenant, q->name);
+	if (!t) {
+		fail_set(why, -ENOMEM, "out of memory");
+		return NULL;
+	}
+	old = tmpl_find(sp, tenant, q->name);
+	t->t.version = old && !strcmp(old->tenant, tenant) ? old->t.version + 1 : 1;
+	t->t.vcpu = q->vcpu ? q->vcpu : sp->cfg.vcpu;
+	t->t.memory = q->memory ? q->memory : sp->cfg.memory;
+	t->t.disk = q->disk ? q->disk : sp->cfg.disk;
+	t->t.env = q->env ? json_deep_copy(q->env) : NULL;
+	t->setup = q->setup ? json_deep_copy(q->setup) : NULL;
+	(void)str_copy(t->t.user, sizeof(t->t.user), str_of(q->user));
+	(void)str_copy(t->t.workdir, sizeof(t->t.workdir), str_of(q->workdir));
+	(void)str_copy(t->t.start_cmd, sizeof(t->t.start_cmd), str_of(q->start_cmd));
+	(void)str_copy(t->ready_cmd, sizeof(t->ready_cmd), str_of(q->ready_cmd));
+	v = variant_add(t, t->t.vcpu, t->t.memory, false);
+	b = v ? build_begin(t, v, false, q->image, "template.build", tenant, why) : NULL;
+	if (!b) {
+		if (!v)
+			fail_set(why, -ENOMEM, "out of memory");
+		tmpl_unref(t);
+		return NULL;
+	}
+	log_info("template %s: building version %u from image %s", t->t.name, t->t.version, q->image);
+	b->step = STEP_KERNEL;
+	operation_step(b->op, steps[STEP_KERNEL].what, steps[STEP_KERNEL].progress);
+	run_step(b);
+	return b->op;
+}
+
+bool builds_use_image(struct space *sp, const char *digest)
+{
+	link_each_safe(l, next, &sp->builds)
+		if (!strcmp(container_of(l, struct build, link)->node.image.hex, digest))
+			return true;
+	return false;
+}
+
+/* The daemon stops: each ends at the end of what it is doing; calls under way are cut. */
+void builds_stop(struct space *sp)
+{
+	link_each_safe(l, next, &sp->builds) {
+		struct build *b = container_of(l, struct build, link);
+
+		if (b->why.err || b->step >= STEP_SAVE)
+			continue;
+		fail_as(&b->why, ERR_internal, "interrupted: spaced was stopped");
+		fail_remedy(&b->why, "build it again");
+		if (b->agent && b->busy)
+			http_endpoint_reset(b->agent);
+		else if (!b->busy)
+			build_end(b, NULL);
+	}
+}
