@@ -135,7 +135,7 @@ void api_explain(struct cli *c, struct fail *why)
 		fail_as(why, ERR_daemon_down, "no SPACE daemon answers at %.150s", c->where);
 	}
 	if (c->local)
-		fail_remedy(why, "make up (in the source tree) starts it; systemctl start space where it is installed");
+		fail_remedy(why, "make up (in the source tree) starts it; systemctl start spaced where it is installed");
 	else
 		fail_remedy(why, "space context ls shows which host is meant; is spaced running there?");
 }

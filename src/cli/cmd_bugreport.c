@@ -137,7 +137,7 @@ static void collect(struct cli *c, int dir)
 	part_json(dir, "doctor.json", findings_json(&f));
 	snprintf(path, sizeof(path), "%s/spaced.log", report_o.state_dir);
 	part_tail(dir, "spaced.log", path);
-	part_run(dir, "journal.txt", (const char *const[]){ "journalctl", "-u", "space", "-n", "2000", "--no-pager", NULL });
+	part_run(dir, "journal.txt", (const char *const[]){ "journalctl", "-u", "spaced", "-n", "2000", "--no-pager", NULL });
 	part_run(dir, "packages.txt",
 		(const char *const[]){ "dpkg-query", "-W", "qemu-system*", "seabios", "nftables", "mmdebstrap", "erofs-utils", "xfsprogs",
 			"libuv1*", "libssl3*", "linux-image*", NULL });

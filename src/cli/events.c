@@ -113,9 +113,9 @@ struct follow {
 	void *arg;
 	char last_id[96];
 	int64_t alive_ms; /* when the server was last heard of */
-	bool ended, stop, eof;
+	bool ended, stop;
 	int status;
-	struct fail why;
+	struct fail why, told; /* told: the stream's last event said so */
 };
 
 static void follow_event(struct str id, struct str event, struct str data, void *arg)
@@ -126,6 +126,12 @@ static void follow_event(struct str id, struct str event, struct str data, void 
 	f->alive_ms = mono_ms();
 	if (f->stop)
 		return;
+	if (str_eqz(event, "error")) {
+		fail_as(&f->told, err_by_name(get_str(j, "code"), strlen(get_str(j, "code"))), "%.200s", get_str(j, "message"));
+		if (*get_str(j, "remedy"))
+			fail_remedy(&f->told, "%.190s", get_str(j, "remedy"));
+		return;
+	}
 	if (id.n && str_copy(f->last_id, sizeof(f->last_id), id) < 0)
 		f->last_id[0] = 0;
 	if (f->fn(id, event, j, f->arg)) {
@@ -156,12 +162,18 @@ int api_follow(struct cli *c, const char *target, follow_fn *fn, void *arg, stru
 	for (bool first = true;; first = false) {
 		f.ended = false;
 		f.status = 0;
+		f.told = (struct fail){ 0 };
 		f.call = sse_call_start(c, "GET", target, f.last_id, NULL, follow_event, follow_end, &f);
 		if (!f.call)
 			return fail_here(why, -ENOMEM, "out of memory");
 		cli_wait(c, &f.ended);
+		if (f.told.msg[0] && f.why.err == 0)
+			f.why = f.told;
 		if (f.stop || f.why.err == 0)
 			return 0;
+		/* The daemon stops, or we were too slow: the log goes on where it was. */
+		if (f.told.msg[0] && f.told.code != ERR_daemon_down && f.told.code != ERR_deadline_exceeded)
+			break;
 		if (f.status == 200)
 			delay = 100;
 		/* At the first try a refusal is an answer; later the daemon may just be starting again. */

@@ -1,0 +1,243 @@
+/* cli.c - the parts of `space` that need no daemon: options, places, escapes, quantities. */
+#include <stdio.h>
+
+#include "cli/create.h"
+#include "cli/term.h"
+#include "test.h"
+
+struct got {
+	bool flag, other;
+	const char *text;
+	int64_t number;
+	struct opt_list list;
+};
+
+static const struct opt opts[] = {
+	{ "flag", 'f', OPT_FLAG, offsetof(struct got, flag), NULL, "" },
+	{ "other", 'o', OPT_FLAG, offsetof(struct got, other), NULL, "" },
+	{ "text", 't', OPT_STR, offsetof(struct got, text), "TEXT", "" },
+	{ "number", 0, OPT_INT, offsetof(struct got, number), "N", "" },
+	{ "env", 'e', OPT_LIST, offsetof(struct got, list), "NAME=VALUE", "" },
+};
+
+/* LINE is split at spaces. */
+static int parse(const char *line, int stop_after, struct got *g, char **argv, int *n, struct fail *why)
+{
+	static char copy[256];
+	struct opt_table t = { opts, ARRAY_LEN(opts), g };
+	int argc = 1;
+
+	memset(g, 0, sizeof(*g));
+	snprintf(copy, sizeof(copy), "%s", line);
+	argv[0] = (char *)"cmd";
+	for (char *w = strtok(copy, " "); w; w = strtok(NULL, " "))
+		argv[argc++] = w;
+	return opt_parse(&t, 1, stop_after, argc, argv, n, why);
+}
+
+TEST(options_in_all_forms)
+{
+	static const struct {
+		const char *line;
+		int stop, words;
+		bool flag, other;
+		const char *text;
+		int number;
+		size_t list;
+	} rows[] = {
+		{ "", -1, 0, false, false, NULL, 0, 0 },
+		{ "a b", -1, 2, false, false, NULL, 0, 0 },
+		{ "-f a -o", -1, 1, true, true, NULL, 0, 0 },
+		{ "-fo", -1, 0, true, true, NULL, 0, 0 },
+		{ "-fot x", -1, 0, true, true, "x", 0, 0 },
+		{ "-tx", -1, 0, false, false, "x", 0, 0 },
+		{ "-t=x", -1, 0, false, false, "x", 0, 0 },
+		{ "--text=x --number 7", -1, 0, false, false, "x", 7, 0 },
+		{ "--text= a", -1, 1, false, false, "", 0, 0 },
+		{ "-e a=1 --env=b=2 -e c", -1, 0, false, false, NULL, 0, 3 },
+		{ "-- -f", -1, 1, false, false, NULL, 0, 0 },
+		{ "a -- -f --", -1, 3, false, false, NULL, 0, 0 },
+		/* after so many words the rest belongs to the command in the sandbox */
+		{ "-f ls -o", 0, 2, true, false, NULL, 0, 0 },
+		{ "-- ls -o", 0, 2, false, false, NULL, 0, 0 },
+		{ "id -f ls -o", 1, 3, true, false, NULL, 0, 0 },
+		{ "id -- -o", 1, 2, false, false, NULL, 0, 0 },
+		{ "id ls -- x", 1, 4, false, false, NULL, 0, 0 },
+		{ "-", -1, 1, false, false, NULL, 0, 0 },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct got g;
+		char *argv[32];
+		int n = -1;
+
+		test_row("\"%s\"", rows[i].line);
+		CHECK_INT(parse(rows[i].line, rows[i].stop, &g, argv, &n, NULL), 0);
+		CHECK_INT(n, rows[i].words);
+		CHECK_INT(g.flag, rows[i].flag);
+		CHECK_INT(g.other, rows[i].other);
+		CHECK_STR(g.text ? g.text : "-", rows[i].text ? rows[i].text : "-");
+		CHECK_INT(g.number, rows[i].number);
+		CHECK_INT(g.list.n, rows[i].list);
+	}
+	test_row(NULL);
+}
+
+TEST(options_that_are_wrong)
+{
+	static const struct {
+		const char *line, *says;
+	} rows[] = {
+		{ "--flg", "no option --flg; did you mean --flag?" },
+		{ "--wholly-other", "no option --wholly-other" },
+		{ "-x", "no option -x" },
+		{ "-fx", "no option -x" },
+		{ "--text", "--text needs a value: TEXT" },
+		{ "-ft", "-t needs a value: TEXT" },
+		{ "--flag=yes", "--flag takes no value" },
+		{ "--number x", "--number: a whole number, not \"x\"" },
+		{ "--number -1", "--number: a whole number, not \"-1\"" },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct got g;
+		char *argv[32];
+		struct fail why = { 0 };
+		int n;
+
+		test_row("\"%s\"", rows[i].line);
+		CHECK_INT(parse(rows[i].line, -1, &g, argv, &n, &why), -EINVAL);
+		CHECK_STR(why.msg, rows[i].says);
+	}
+	test_row(NULL);
+}
+
+TEST(nearest_names)
+{
+	static const char *const names[] = { "create", "exec", "kill", "ls", "logs", "template" };
+	static const struct {
+		const char *word;
+		int at;
+	} rows[] = { { "craete", 0 }, { "exce", 1 }, { "kil", 2 }, { "sl", -1 }, { "temp", 5 }, { "frobnicate", -1 }, { "log", 4 } };
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		test_row("%s", rows[i].word);
+		CHECK_INT(nearest_name(rows[i].word, names, ARRAY_LEN(names)), rows[i].at);
+	}
+	test_row(NULL);
+}
+
+TEST(places)
+{
+	static const struct {
+		const char *url, *socket, *host;
+		int port;
+		bool tls;
+		const char *prefix;
+	} rows[] = {
+		{ "/run/space/api.sock", "/run/space/api.sock", "", 0, false, "" },
+		{ "unix:/a/b", "/a/b", "", 0, false, "" },
+		{ "unix:///a/b", "/a/b", "", 0, false, "" },
+		{ "http://h", "", "h", 7070, false, "" },
+		{ "h:81", "", "h", 81, false, "" },
+		{ "http://h:81/", "", "h", 81, false, "" },
+		{ "https://h", "", "h", 443, true, "" },
+		{ "https://h/a/b/", "", "h", 443, true, "/a/b" },
+		{ "http://[::1]:9", "", "::1", 9, false, "" },
+	};
+	static const char *const bad[] = { "", "unix:", "unix:x", "http://", "http://h:0", "http://h:70000", "http://h:x", "http://[::1", "h h" };
+	struct place p;
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		test_row("%s", rows[i].url);
+		CHECK_INT(place_parse(rows[i].url, &p, NULL), 0);
+		CHECK_STR(p.socket, rows[i].socket);
+		CHECK_STR(p.host, rows[i].host);
+		CHECK_INT(p.port, rows[i].port);
+		CHECK_INT(p.tls, rows[i].tls);
+		CHECK_STR(p.prefix, rows[i].prefix);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		test_row("%s", bad[i]);
+		CHECK_INT(place_parse(bad[i], &p, NULL), -EINVAL);
+	}
+	test_row(NULL);
+}
+
+TEST(escapes_at_the_beginning_of_a_line)
+{
+	static const struct {
+		const char *in, *out;
+		enum escape_what what;
+	} rows[] = {
+		{ "ls\r", "ls\r", ESCAPE_NONE },	{ "~.", "", ESCAPE_LEAVE },	   { "ls\r~.", "ls\r", ESCAPE_LEAVE },
+		{ "ls ~.", "ls ~.", ESCAPE_NONE },	{ "~~.", "~.", ESCAPE_NONE },	   { "~?", "", ESCAPE_HELP },
+		{ "~/x", "~/x", ESCAPE_NONE },		{ "a\n~~~", "a\n~~", ESCAPE_NONE },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct escape whole = { 0 }, bytes = { 0 };
+		enum escape_what what = ESCAPE_NONE;
+		char out[64], one[64];
+		size_t n, used, m = 0;
+
+		test_row("\"%s\"", rows[i].in);
+		CHECK_INT(escape_scan(&whole, str_of(rows[i].in), out, &n, &used), rows[i].what);
+		CHECK_STR(((struct str){ out, n }), rows[i].out);
+		/* and when every key comes by itself */
+		for (const char *p = rows[i].in; *p && what == ESCAPE_NONE; p++) {
+			what = escape_scan(&bytes, (struct str){ p, 1 }, one + m, &n, &used);
+			m += n;
+		}
+		CHECK_INT(what, rows[i].what);
+		CHECK_STR(((struct str){ one, m }), rows[i].out);
+	}
+	test_row(NULL);
+}
+
+TEST(quantities)
+{
+	char t[AGO_LEN];
+
+	CHECK_STR(size_text(t, 0), "0 B");
+	CHECK_STR(size_text(t, 1023), "1023 B");
+	CHECK_STR(size_text(t, 512.0 * 1024 * 1024), "512M");
+	CHECK_STR(size_text(t, 5.0 * 1024 * 1024 * 1024), "5G");
+	CHECK_STR(size_text(t, 4.7 * 1024 * 1024 * 1024), "4.7G");
+	CHECK_STR(span(t, 0.25), "250 ms");
+	CHECK_STR(span(t, 119), "119 s");
+	CHECK_STR(span(t, 300), "5 min");
+	CHECK_STR(span(t, 86400), "24 h");
+	CHECK_STR(ago(t, "not a time"), "-");
+	CHECK_STR(ago(t, NULL), "-");
+	CHECK(str_ends(str_of(ago(t, "2020-01-01T00:00:00Z")), " days ago"));
+}
+
+TEST(paths_are_escaped)
+{
+	autofree char *a = api_path("/v1/sandboxes/%s/x", "a/b?c");
+	autofree char *b = api_path("/f/%P?q=%q&n=%d", "home/user/a b%", "/x&y=z", 7);
+
+	CHECK_STR(a, "/v1/sandboxes/a%2Fb%3Fc/x");
+	CHECK_STR(b, "/f/home/user/a%20b%25?q=/x%26y%3Dz&n=7");
+}
+
+TEST(pairs)
+{
+	struct opt_list good = { 2, { "A=1", "B=x=y" } }, bad = { 1, { "=x" } };
+	struct fail why = { 0 };
+	autojson json_t *j = pairs_json(&good, "env", false, &why);
+
+	REQUIRE(j != NULL);
+	CHECK_STR(get_str(j, "A"), "1");
+	CHECK_STR(get_str(j, "B"), "x=y");
+	CHECK(pairs_json(&bad, "env", false, &why) == NULL);
+	CHECK_STR(why.msg, "--env \"=x\": NAME=VALUE is expected");
+	setenv("SPACE_TEST_VALUE", "7", 1);
+	{
+		struct opt_list from = { 1, { "SPACE_TEST_VALUE" } };
+		autojson json_t *k = pairs_json(&from, "env", true, &why);
+
+		CHECK_STR(get_str(k, "SPACE_TEST_VALUE"), "7");
+	}
+}
