@@ -34,7 +34,8 @@ struct vm_saved {
 struct vm_status {
 	bool running;			/* vCPUs run */
 	bool exited;
-	const char *reason;		/* once exited: "guest_shutdown", "guest_panic", "guest_reset", "monitor_crash", "killed" */
+	bool host_disk_full;		/* stopped by itself: the host has no room for what the guest wrote; resume() tries again */
+	const char *reason;		/* once exited: "guest_shutdown", "guest_panic", "guest_reset", "monitor_crash", "oom", "killed"; static */
 	uint64_t rss_bytes, private_bytes; /* from smaps_rollup */
 	double cpu_s;
 };
@@ -45,18 +46,20 @@ struct driver {
 	const char *name;	/* "qemu" */
 	/* Can this host run it? 0, or why not. *isolation gets "kvm" or "emulated", VERSION what a node must match to be restored here. */
 	int (*probe)(const char **isolation, char version[128], struct fail *why);
-	/* A monitor process, confined, with everything attached and memory mapped; no vCPU runs. This is the slow part, done ahead. */
+	/* A monitor process, confined, with everything attached, memory mapped and the device state loaded; no vCPU runs. This is the slow
+	 * part, done ahead. */
 	int (*prepare)(const struct vm_spec *spec, struct vm **vm, struct fail *why);
-	/* Loads the device state, if the spec had a node, and runs. */
+	/* Runs. */
 	int (*start)(struct vm *vm, struct fail *why);
 	int (*pause)(struct vm *vm, struct fail *why);
 	int (*resume)(struct vm *vm, struct fail *why);
-	/* Writes `memory` and `state` (and `disk`, a clone of spec's disk, if it has one) into NODE_DIRFD. The VM runs on if it ran. */
+	/* Writes `memory` and `state` (and `disk`, a clone of spec's disk, if it has one) into NODE_DIRFD, and syncs them. The VM runs on if it
+	 * ran. What is there after an error is the caller's to remove. */
 	int (*save)(struct vm *vm, int node_dirfd, enum vm_save kind, struct vm_saved *saved, struct fail *why);
 	int (*resize_disk)(struct vm *vm, uint64_t bytes, struct fail *why); /* only grows; the file has grown already */
 	/* Ends the monitor and waits for it; removes its cgroup and everything in run_dir. Fine on one that is gone. */
 	int (*kill)(struct vm *vm, struct fail *why);
-	/* A monitor that outlived us, from its run directory. -ESRCH: it is gone. */
+	/* A monitor that outlived us, from its run directory. -ESRCH: it is gone, and so is its cgroup; driver_last_exit() says why it went. */
 	int (*adopt)(const char *run_dir, struct vm **vm, struct fail *why);
 	int (*status)(struct vm *vm, struct vm_status *out, struct fail *why);
 	void (*free)(struct vm *vm); /* forgets it; the process goes on */
@@ -68,6 +71,13 @@ int vm_pidfd(const struct vm *vm); /* readable when the monitor is gone; the VM'
 int vm_console(const char *run_dir, size_t max, char **out, size_t *len);
 
 extern const struct driver driver_qemu;
+
+/* "auto" (the default), "kvm" or "tcg"; before the first probe. -EINVAL for another word. */
+int driver_qemu_set_accel(const char *mode);
+/* Why guests do not run with KVM here; "" if they do, or before the first probe. */
+const char *driver_qemu_accel_reason(void);
+/* How the monitor of that run directory ended: a word as in vm_status, "monitor_crash" when nothing is known. */
+const char *driver_last_exit(const char *run_dir);
 
 /* The node's memory file as a sealed memfd (WRITE, GROW, SHRINK, SEAL; holes kept), to be shared by every VM of the node. */
 int driver_memory_memfd(int node_dirfd, uint64_t memory, struct fail *why);
