@@ -173,6 +173,7 @@ void h_port(struct req *r)
 	autobuf struct buf t;
 	int port, i;
 
+	buf_init(&t, HTTP_HEAD_MAX);
 	if (port_read(str_of(req_param(r, 1)), &port) < 0)
 		return req_failf(r, ERR_bad_request, "port: from 1 to 65535");
 	/* "", v1, sandboxes, ID, ports, PORT; the rest is the guest's, as it was sent. */
@@ -183,7 +184,6 @@ void h_port(struct req *r)
 		target = STR("/");
 	if (port == GUEST_PORT && !proxy_agent_path(target))
 		return req_failf(r, ERR_not_found, "this path of the agent is not reachable from outside");
-	buf_init(&t, HTTP_HEAD_MAX);
 	buf_adds(&t, target);
 	if (h->query.n) {
 		buf_addc(&t, '?');
