@@ -211,7 +211,7 @@ void core_move(struct sandbox_core *c, enum sandbox_state to, const char *reason
 /* Writes the record again without a move, with an event if TYPE is not NULL. */
 void core_save(struct sandbox_core *c, const char *type, store_done_fn *done, void *arg);
 int core_load(struct space *sp, struct str body, struct fail *why); /* record.c: a record read back */
-int record_write(const struct sandbox_core *c, enum sandbox_state as, struct buf *out);
+int core_write(const struct sandbox_core *c, enum sandbox_state as, struct buf *out);
 void core_release_memory(struct sandbox_core *c);
 int waiter_add(struct waiter **list, sandbox_done_fn *done, void *arg);
 void waiters_call(struct waiter **list, struct sandbox *sb, const struct fail *why);

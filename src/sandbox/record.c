@@ -6,7 +6,7 @@
 #include "base/random.h"
 #include "sandbox/core.h"
 
-int record_write(const struct sandbox_core *c, enum sandbox_state as, struct buf *out)
+int core_write(const struct sandbox_core *c, enum sandbox_state as, struct buf *out)
 {
 	const struct sandbox *sb = &c->sb;
 	struct jw w;

@@ -220,7 +220,7 @@ static void commit(struct sandbox_core *c, bool moves, const char *type, store_d
 	buf_init(&record, 256 * KIB);
 	buf_init(&body, 4 * KIB);
 	if (r == 0)
-		r = record_write(c, c->state, &record);
+		r = core_write(c, c->state, &record);
 	if (r == 0)
 		r = store_put(t, "sandbox", c->sb.id, buf_str(&record));
 	if (r == 0 && type) {
