@@ -1,8 +1,9 @@
 /* client.h - an HTTP/1.1 client on a libuv loop: calls to one peer over a pool of kept-alive connections.
  *
  * The peer is an endpoint; how to connect to it is a function, so that a socket made in another network namespace serves as well as
- * one to an address. A kept connection that turns out closed before a byte of the answer came is tried again once on a new one
- * when nothing of the body has been sent. */
+ * one to an address. A kept connection is looked at before it is used; one that turns out closed all the same before a byte of the
+ * answer came is tried again once on a new one when nothing of the body has been sent and the method is idempotent (RFC 9110, 9.2.2).
+ * Callbacks come from the loop only, never from inside a call. Kept connections do not keep the loop alive. */
 #ifndef SPACE_HTTP_CLIENT_H
 #define SPACE_HTTP_CLIENT_H
 
@@ -42,15 +43,17 @@ struct http_call_cb {
 };
 struct http_call_opts {
 	const char *method, *target;
+	const char *host;		/* NULL: the endpoint's */
 	const struct http_header *headers; unsigned nheaders; /* Host, Content-Length, Transfer-Encoding and Connection are ours */
 	int64_t body_len;		/* 0: none; -1: chunked */
 	bool upgrade;			/* sends "Connection: upgrade"; the Upgrade header is among HEADERS */
-	int head_timeout_ms;		/* 0: 60 s until the answer's head; -1: none */
+	int head_timeout_ms;		/* 0: 60 s from the end of the request to the answer's head; -1: none */
 	int idle_timeout_ms;		/* 0: none. Between two pieces of the answer's body */
 };
 /* NULL when out of memory; every other failure comes through on_end, later. */
 struct http_call *http_call_start(struct http_endpoint *e, const struct http_call_opts *o, const struct http_call_cb *cb, void *arg);
-int http_call_write(struct http_call *c, const void *data, size_t len); /* 0, 1 above high water (wait for on_drain), -EPIPE */
+/* 0, 1 above high water (wait for on_drain), -EPIPE: nothing is taken any more, but an answer may still come. -EINVAL: over body_len. */
+int http_call_write(struct http_call *c, const void *data, size_t len);
 void http_call_end(struct http_call *c);			/* the body is complete */
 void http_call_pause(struct http_call *c);
 void http_call_resume(struct http_call *c);

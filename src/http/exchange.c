@@ -294,19 +294,24 @@ bool http_started(const struct http_exchange *x)
 
 int http_add_header(struct http_exchange *x, const char *name, const char *value)
 {
+	return http_add_header_str(x, str_of(name), str_of(value));
+}
+
+int http_add_header_str(struct http_exchange *x, struct str name, struct str value)
+{
 	static const char *const ours[] = { "content-length", "transfer-encoding", "connection", "keep-alive" };
 	size_t before = x->headers.n;
 	int r;
 
-	if (!http_is_token(str_of(name)) || !http_is_value(str_of(value)))
+	if (x->answer != ANSWER_NONE || !http_is_token(name) || !http_is_value(value))
 		return -EINVAL;
 	for (size_t i = 0; i < ARRAY_LEN(ours); i++)
-		if (str_ieqz(str_of(name), ours[i]))
+		if (str_ieqz(name, ours[i]))
 			return -EINVAL;
-	x->has_date |= str_ieqz(str_of(name), "date");
-	x->has_server |= str_ieqz(str_of(name), "server");
-	(void)((r = buf_addz(&x->headers, name)) || (r = buf_addz(&x->headers, ": ")) ||
-		(r = buf_addz(&x->headers, value)) || (r = buf_addz(&x->headers, "\r\n")));
+	x->has_date |= str_ieqz(name, "date");
+	x->has_server |= str_ieqz(name, "server");
+	(void)((r = buf_adds(&x->headers, name)) || (r = buf_addz(&x->headers, ": ")) ||
+		(r = buf_adds(&x->headers, value)) || (r = buf_addz(&x->headers, "\r\n")));
 	if (r < 0)
 		x->headers.n = before;
 	return r;

@@ -36,7 +36,8 @@ int http_server_listen_unix(struct http_server *s, const char *path, mode_t mode
 int http_server_listen_fd(struct http_server *s, int fd, SSL_CTX *tls, struct fail *why); /* takes FD */
 /* New connections get this context from now on; old ones keep theirs until they close. */
 void http_server_set_tls(struct http_server *s, SSL_CTX *tls);
-/* Stops listening; `gone` is called when the last connection has closed. `now`: connections are reset instead of waited for. */
+/* Stops listening; `gone` (may be NULL) is called when the last connection has closed, upgraded ones too, and then the server is freed.
+ * `now`: connections are reset instead of waited for. May be called again with `now` before that. */
 void http_server_close(struct http_server *s, bool now, void (*gone)(void *arg), void *arg);
 unsigned http_server_conns(const struct http_server *s);
 
@@ -50,7 +51,7 @@ void http_set_user(struct http_exchange *x, void *user);
 void *http_user(const struct http_exchange *x);
 /* Peer of a Unix socket: true and its uid. Peer of TCP: false. */
 bool http_peer_uid(const struct http_exchange *x, uid_t *uid);
-const char *http_peer(const struct http_exchange *x);	   /* "127.0.0.1:4711", "unix:0": for logs */
+const char *http_peer(const struct http_exchange *x);	   /* "127.0.0.1:4711", "unix:0": for logs. Until the next call */
 const char *http_request_id(struct http_exchange *x);	   /* 16 hex digits, made at first use; sent back as X-Request-Id */
 
 /* Body: on_body(x, data, len, arg) for each piece; len 0 once at its end; a negative errno instead of len when the client went away or
@@ -64,18 +65,22 @@ typedef void http_whole_fn(struct http_exchange *x, struct str body, const struc
 void http_body_whole(struct http_exchange *x, size_t max, http_whole_fn *fn, void *arg);
 
 /* --- the answer --- */
-/* Called exactly once, when the exchange is over: answered whole (0), or the client is gone (-EPIPE …). X is invalid after it. */
+/* Called exactly once, when the exchange is over: answered whole (0), or the client is gone (-EPIPE …). X is invalid after it. Never from
+ * inside a call of the handler's. A handler that answers later without asking for this keeps X, which takes no bytes any more when the client
+ * has gone, until it has answered. */
 typedef void http_close_fn(struct http_exchange *x, int err, void *arg);
 void http_on_close(struct http_exchange *x, http_close_fn *fn, void *arg);
 
-/* A header of the answer, before it starts. -EINVAL for bytes that do not belong into one. */
+/* A header of the answer, before it starts. -EINVAL for bytes that do not belong into one, and for those that frame (Content-Length,
+ * Transfer-Encoding, Connection), which are ours. */
 int http_add_header(struct http_exchange *x, const char *name, const char *value);
+int http_add_header_str(struct http_exchange *x, struct str name, struct str value);
 /* Whole answers. An unread request body is drained up to 64 KiB, else the connection closes. */
 void http_respond(struct http_exchange *x, int status, const char *ctype, const void *body, size_t len);
 void http_respond_buf(struct http_exchange *x, int status, const char *ctype, struct buf *body); /* empties BODY */
 void http_respond_empty(struct http_exchange *x, int status);	      /* 204 without, others with Content-Length: 0 */
 void http_respond_fail(struct http_exchange *x, const struct fail *f); /* {"code","message","remedy","request_id"} with the table's status */
-/* Streamed: `length` -1 is chunked. After http_start: http_write as long as it returns 0; on 1 (above high water) stop until on_drain; -EPIPE: gone. */
+/* Streamed: `length` -1 is chunked; http_end() short of a `length` resets the connection, http_write() past it says -EINVAL. After http_start: http_write as long as it returns 0; on 1 (above high water) stop until on_drain; -EPIPE: gone. */
 void http_start(struct http_exchange *x, int status, const char *ctype, int64_t length);
 bool http_started(const struct http_exchange *x);
 int http_write(struct http_exchange *x, const void *data, size_t len);
