@@ -405,6 +405,18 @@ static int on_job(void *arg, struct fail *why)
 	return MIN(a->fd, 0);
 }
 
+/* The endpoint's own function knows best what is wrong: its words and code reach whoever called. */
+static void job_failed(struct hattempt *a, const struct fail *why)
+{
+	struct http_call *c = a->call;
+
+	a->call = NULL;
+	c->attempt = NULL;
+	http_call_failed(c, why->err, "%s", why->msg);
+	c->why = *why; /* its on_end comes later */
+	attempt_free_if_done(a);
+}
+
 static void on_job_done(void *arg, const struct fail *why)
 {
 	struct hattempt *a = arg;
@@ -416,7 +428,7 @@ static void on_job_done(void *arg, const struct fail *why)
 		return;
 	}
 	if (why->err) {
-		attempt_failed(a, why->err, why->msg[0] ? why->msg : NULL);
+		job_failed(a, why);
 		return;
 	}
 	r = uv_poll_init(hcore_loop(a->e->core), &a->poll, a->fd);
@@ -491,6 +503,8 @@ static void endpoint_free(struct http_endpoint *e)
 		htls_ops.ctx_free(e->tls);
 	if (e->core)
 		hcore_put(e->core);
+	if (e->connect_free)
+		e->connect_free(e->connect_arg); /* no attempt is under way: each holds a reference */
 	free(e);
 }
 
@@ -548,6 +562,7 @@ int http_endpoint_new(uv_loop_t *loop, const struct http_endpoint_opts *o, struc
 		endpoint_free(e);
 		return bad_ca ? -EINVAL : -ENOMEM;
 	}
+	e->connect_free = o->connect_free; /* from here on the argument is ours to give back */
 	*out = e;
 	return 0;
 }

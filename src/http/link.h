@@ -12,6 +12,7 @@ struct http_endpoint {
 	int port;
 	http_connect_fn *connect;
 	void *connect_arg;
+	void (*connect_free)(void *connect_arg);
 	SSL_CTX *tls;
 	int connect_timeout_ms;
 	unsigned max_idle, n_idle;
