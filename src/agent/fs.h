@@ -12,8 +12,6 @@ int entry_write(struct jw *w, const char *key, const char *path, struct names *n
 /* "-rw-r--r--", "dtrwxrwxrwx", "Lrwxrwxrwx": Go's way of writing a mode. */
 void mode_text(char out[16], mode_t mode);
 
-/* Metadata: extended attributes user.e2b.KEY. */
-void meta_write(struct jw *w, const char *path); /* an object "metadata", if there is any */
 
 /* Makes the directory PATH and its missing parents, 0755, each new one owned by UID and GID. 0 if it was there. */
 int mkdirs(const char *path, uid_t uid, gid_t gid);

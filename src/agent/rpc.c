@@ -5,7 +5,7 @@
 
 #include "agent/fs.h"
 #include "agent/process_rpc.h"
-#include "agent/watch.h"
+#include "agent/watch_rpc.h"
 #include "base/random.h"
 
 static const struct rpc_method methods[] = {
