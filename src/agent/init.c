@@ -88,7 +88,8 @@ static void module_insert(const char *name)
 
 	snprintf(path, sizeof(path), "/modules/%s", name);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || (syscall(SYS_finit_module, fd, "", 0) < 0 && errno != EEXIST))
+	/* ENODEV: for hardware that this machine does not have (crc32c-intel without its instruction). */
+	if (fd < 0 || (syscall(SYS_finit_module, fd, "", 0) < 0 && errno != EEXIST && errno != ENODEV))
 		log_warning("init: module %s: %s", name, strerror(errno));
 	(void)unlink(path); /* its memory is the guest's to use */
 }
@@ -247,7 +248,8 @@ static void dev_links(void)
 
 	(void)unlink("/dev/ptmx"); /* the kernel's node of that name opens the same; containers expect the link */
 	for (unsigned i = 0; i < ARRAY_LEN(l); i++)
-		(void)symlink(l[i].to, l[i].name);
+		if (symlink(l[i].to, l[i].name) < 0 && errno != EEXIST)
+			log_warning("init: %s: %s", l[i].name, strerror(errno));
 	mkdir("/dev/net", 0755);
 	(void)mknod("/dev/net/tun", S_IFCHR | 0666, makedev(10, 200)); /* loads tun at first use, where it is a module */
 	(void)chmod("/dev/net/tun", 0666);
@@ -297,8 +299,8 @@ static void hostname_set(void)
 	ssize_t n = file_read(AT_FDCWD, "/etc/hostname", &name, 4096);
 	size_t len = n > 0 ? strcspn(name, " \t\n") : 0;
 
-	if (len == 0 || len > 64 || sethostname(name, len) < 0)
-		(void)sethostname("space", 5);
+	if ((len == 0 || len > 64 || sethostname(name, len) < 0) && sethostname("space", 5) < 0)
+		log_warning("init: hostname: %s", strerror(errno));
 }
 
 int init_run(struct fail *why)
