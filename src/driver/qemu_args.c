@@ -17,6 +17,9 @@
 #define CPU_TCG "EPYC,-rdseed,-sha-ni,-fxsr-opt,-misalignsse,-3dnowprefetch,-osvw,-topoext,-perfctr-core,-clzero,-xsaveerptr," \
 		"-ibpb,-nrip-save,-xsavec,-xsaves,-svm,-npt"
 
+/* The guest's kernel counts disks from the highest transport down. */
+enum { BUS_RNG = 4, BUS_NET, BUS_DISK, BUS_IMAGE };
+
 static void add(struct qemu_args *a, const char *fmt, ...) PRINTF(2, 3);
 
 static void add(struct qemu_args *a, const char *fmt, ...)
@@ -60,7 +63,7 @@ static void add_block(struct qemu_args *a, const char *name, int set, int fd, bo
 	    read_only ? "read-only=on" : "read-only=off,discard=unmap");
 	add(a, "-device");
 	/* a full host stops the guest, which loses nothing, instead of breaking its file system */
-	add(a, "virtio-blk-device,bus=virtio-mmio-bus.%d,id=%s-dev,drive=%s%s", set - 1, name, name,
+	add(a, "virtio-blk-device,bus=virtio-mmio-bus.%d,id=%s-dev,drive=%s%s", read_only ? BUS_IMAGE : BUS_DISK, name, name,
 	    read_only ? "" : ",werror=enospc,rerror=report");
 }
 
@@ -129,12 +132,12 @@ int qemu_args_make(struct qemu_args *a, const struct vm_spec *spec, const struct
 		add(a, "-netdev");
 		add(a, "tap,id=net,fd=%d,vhost=off", pass(a, spec->tap_fd));
 		add(a, "-device");
-		add(a, "virtio-net-device,bus=virtio-mmio-bus.2,netdev=net,mac=02:00:00:00:00:02");
+		add(a, "virtio-net-device,bus=virtio-mmio-bus.%d,netdev=net,mac=02:00:00:00:00:02", BUS_NET);
 	}
 	add(a, "-object");
 	add(a, "rng-builtin,id=rng");
 	add(a, "-device");
-	add(a, "virtio-rng-device,bus=virtio-mmio-bus.3,rng=rng");
+	add(a, "virtio-rng-device,bus=virtio-mmio-bus.%d,rng=rng", BUS_RNG);
 
 	if (spec->node_fd >= 0) {
 		/* device states are saved without a configuration section (xen-save-devices-state writes none) */
