@@ -160,10 +160,17 @@ static int open_beneath(int top, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
+static int dup_top(const struct in *a)
+{
+	int fd = fcntl(a->top, F_DUPFD_CLOEXEC, 3);
+
+	return fd < 0 ? -errno : fd;
+}
+
 /* Opens the directory NAME below the top, making what is missing of it; no component is a link. */
 static int walk(struct in *a, const char *name, bool make)
 {
-	int fd = fcntl(a->top, F_DUPFD_CLOEXEC, 3);
+	int fd = dup_top(a);
 
 	while (fd >= 0 && *name) {
 		size_t n = strcspn(name, "/");
@@ -178,21 +185,20 @@ static int walk(struct in *a, const char *name, bool make)
 		part[n] = '\0';
 		name += n + (name[n] == '/');
 		next = openat(fd, part, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-		if (next < 0 && errno == ENOENT && make && mkdirat(fd, part, 0755) == 0) {
-			(void)fchownat(fd, part, a->c->user.uid, a->c->user.gid, AT_SYMLINK_NOFOLLOW);
+		if (next < 0 && errno == ENOENT && make && mkdirat(fd, part, 0755) == 0 &&
+			fchownat(fd, part, a->c->user.uid, a->c->user.gid, AT_SYMLINK_NOFOLLOW) == 0)
 			next = openat(fd, part, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-		}
 		if (next < 0)
 			next = errno == ENOTDIR ? -ELOOP : -errno;
 		close(fd);
 		fd = next;
 	}
-	return fd < 0 && fd == -1 ? -errno : fd;
+	return fd;
 }
 
 static int open_dir(struct in *a, const char *name, bool make)
 {
-	int fd = name[0] ? open_beneath(a->top, name) : fcntl(a->top, F_DUPFD_CLOEXEC, 3);
+	int fd = name[0] ? open_beneath(a->top, name) : dup_top(a);
 
 	if (fd == -ENOSYS || fd == -EPERM || (fd == -ENOENT && make))
 		fd = walk(a, name, make);
