@@ -34,8 +34,11 @@ static int check_dir(struct pool *p, const char *dir, char **real, struct fail *
 		return -ENOTDIR;
 	}
 	/* It would hold itself. */
-	if (is_below(p->path, *real) || is_below(*real, p->path))
-		return fail_as(why, ERR_bad_request, "%.150s: holds the storage pool, or is in it", dir);
+	if (is_below(p->path, *real) || is_below(*real, p->path)) {
+		fail_as(why, ERR_bad_request, "%.150s: holds the storage pool, or is in it", dir);
+		fail_remedy(why, "copy what the image shall hold to a directory of its own");
+		return -EINVAL;
+	}
 	return 0;
 }
 

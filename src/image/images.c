@@ -33,6 +33,22 @@ void image_info_clear(struct image_info *i)
 	memset(i, 0, sizeof(*i));
 }
 
+static void config_members(struct jw *w, const struct image_info *i)
+{
+	if (i->env) {
+		jw_json(w, "env", i->env);
+	} else {
+		jw_obj(w, "env");
+		jw_obj_end(w);
+	}
+	if (i->cmd) {
+		jw_json(w, "cmd", i->cmd);
+	} else {
+		jw_arr(w, "cmd");
+		jw_arr_end(w);
+	}
+}
+
 void image_to_json(struct jw *w, const char *key, const struct image_info *i)
 {
 	char digest[80];
@@ -48,8 +64,7 @@ void image_to_json(struct jw *w, const char *key, const struct image_info *i)
 	jw_time(w, "created_at", i->created_ns);
 	jw_str(w, "user", i->user);
 	jw_str(w, "workdir", i->workdir);
-	jw_json(w, "env", i->env);
-	jw_json(w, "cmd", i->cmd);
+	config_members(w, i);
 	jw_obj_end(w);
 }
 
@@ -73,8 +88,7 @@ static int config_write(struct pool *p, const struct image_info *i, struct fail 
 	jw_time(&w, "created_at", i->created_ns);
 	jw_str(&w, "user", i->user);
 	jw_str(&w, "workdir", i->workdir);
-	jw_json(&w, "env", i->env);
-	jw_json(&w, "cmd", i->cmd);
+	config_members(&w, i);
 	jw_obj_end(&w);
 	if (w.err || buf_addc(&text, '\n'))
 		return fail_as(why, ERR_too_large, "the image's configuration is over %llu KiB", POOL_JSON_MAX / KIB);

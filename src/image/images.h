@@ -1,7 +1,8 @@
 /* images.h - building an image, from the inside of this room: a tree of files becomes an erofs in the store.
  *
  * images/DIGEST.erofs and images/DIGEST.json (its configuration) are written once and never changed; names/images/NAME points at a digest. The same
- * tree always gives the same digest: file times later than the build's start are set to the newest one before it, the file system's UUID is fixed. */
+ * tree with the same configuration always gives the same digest: file times later than the build's start are set to the newest one before it, and the
+ * file system's UUID is made from the configuration. */
 #ifndef SPACE_IMAGE_IMAGES_H
 #define SPACE_IMAGE_IMAGES_H
 

@@ -167,6 +167,31 @@ int oci_ref_check(const char *ref, struct fail *why)
 	return -EINVAL;
 }
 
+/* skopeo and umoci log like time="…" level=fatal msg="…": what is in msg is meant for people. */
+static int reword(const char *what, const char *remedy, int err, struct fail *why)
+{
+	char copy_[240], text[240];
+	const char *s;
+	size_t n = 0;
+
+	if (!why || err == -ENOSPC || err == -ENODEV || err == -ETIMEDOUT || err == -ENOMEM)
+		return err;
+	memcpy(copy_, why->msg, sizeof(copy_));
+	s = strstr(copy_, "msg=\"");
+	if (!s)
+		s = strstr(copy_, "failed: ");
+	for (s = !s ? copy_ : *s == 'm' ? s + 5 : s + 8; *s && *s != '"' && n < sizeof(text) - 1; s++) {
+		if (*s == '\\' && s[1])
+			s++;
+		text[n++] = *s;
+	}
+	text[n] = 0;
+	n = n > 180 ? n - 180 : 0; /* the cause is at the end */
+	fail_as(why, ERR_bad_request, "%s: %s%s", what, n ? "…" : "", text + n);
+	fail_remedy(why, "%s", remedy);
+	return why->err;
+}
+
 static int copy(struct pool *p, const char *ref, const char *layout, const struct progress *pr, struct fail *why)
 {
 	char target[4600];
@@ -174,6 +199,7 @@ static int copy(struct pool *p, const char *ref, const char *layout, const struc
 	const char *argv[16] = { "skopeo" };
 	size_t n = 1;
 	const struct tool t = { .argv = argv, .package = "skopeo", .isolate = true, .timeout_s = 3600, .tick = on_tick, .arg = &w };
+	int r;
 
 	snprintf(target, sizeof(target), "oci:%s:" TAG, layout);
 	/* Whose signatures count is the host's policy to say; where it has none, TLS and digests are what there is. */
@@ -188,7 +214,8 @@ static int copy(struct pool *p, const char *ref, const char *layout, const struc
 	argv[n++] = ref;
 	argv[n++] = target;
 	step(pr, w.what, -1);
-	return tool_run(&t, why);
+	r = tool_run(&t, why);
+	return r < 0 ? reword("the image cannot be fetched", "skopeo inspect REF on this host says more", r, why) : 0;
 }
 
 static int unpack(const char *layout, const char *root, const struct progress *pr, struct fail *why)
@@ -197,10 +224,12 @@ static int unpack(const char *layout, const char *root, const struct progress *p
 	struct waiting w = { pr, "unpacking the layers" };
 	const char *const argv[] = { "umoci", "--log=error", "raw", "unpack", "--image", image, root, NULL };
 	const struct tool t = { .argv = argv, .package = "umoci", .isolate = true, .timeout_s = 3600, .tick = on_tick, .arg = &w };
+	int r;
 
 	snprintf(image, sizeof(image), "%s:" TAG, layout);
 	step(pr, w.what, -1);
-	return tool_run(&t, why);
+	r = tool_run(&t, why);
+	return r < 0 ? reword("the image cannot be unpacked", "umoci raw unpack on this host says more", r, why) : 0;
 }
 
 static int build(struct pool *p, const char *name, const char *ref, struct tree *tree, const struct progress *pr, struct image_info *info, struct fail *why)

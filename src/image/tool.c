@@ -12,7 +12,7 @@
 
 #define TOOL_ENV_MAX 48
 #define TOOL_ARG_MAX 160
-#define TAIL_LINES 8
+#define TAIL_LINES 16
 #define LINE_MAX_BYTES 1024
 
 /* Lines out of a pipe: one under assembly, and the last few for the failure's words. */
@@ -20,7 +20,7 @@ struct lines {
 	char cur[LINE_MAX_BYTES];
 	size_t n;
 	bool skip;		/* the rest of a line that was too long */
-	char tail[TAIL_LINES][160];
+	char tail[TAIL_LINES][640];
 	unsigned count;
 	bool full;		/* somebody said "No space left on device" */
 };
@@ -60,15 +60,22 @@ static void lines_feed(struct lines *l, const struct tool *t, const char *p, siz
 	}
 }
 
-/* The line worth repeating: the last that calls itself an error, else the last. */
+/* The line worth repeating. apt's and mmdebstrap's errors begin with "E: ", the cause before its consequences; elsewhere it is the last line that speaks
+ * of an error, else the last one. */
 static const char *last_words(const struct lines *l)
 {
 	unsigned have = MIN(l->count, (unsigned)TAIL_LINES);
 
+	for (unsigned i = have; i-- > 0;) {
+		const char *s = l->tail[(l->count - 1 - i) % TAIL_LINES];
+
+		if (!strncmp(s, "E: ", 3))
+			return s;
+	}
 	for (unsigned i = 0; i < have; i++) {
 		const char *s = l->tail[(l->count - 1 - i) % TAIL_LINES];
 
-		if (!strncmp(s, "E: ", 3) || strcasestr(s, "error") || strcasestr(s, "fail"))
+		if (strcasestr(s, "error") || strcasestr(s, "fail"))
 			return s;
 	}
 	return have ? l->tail[(l->count - 1) % TAIL_LINES] : "it said nothing";
@@ -182,6 +189,14 @@ static int listen_to(const struct tool *t, int fd, struct lines *l, int64_t unti
 	}
 }
 
+/* A long message ends with its cause: of what does not fit, the front goes. */
+static int said(const struct tool *t, const char *words, struct fail *why)
+{
+	size_t room = sizeof(why->msg) - strlen(t->argv[0]) - 20, n = strlen(words);
+
+	return fail_as(why, ERR_internal, "%s failed: %s%s", t->argv[0], n > room ? "…" : "", n > room ? words + n - room : words);
+}
+
 static int verdict(const struct tool *t, int status, const struct lines *l, struct fail *why)
 {
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
@@ -192,7 +207,7 @@ static int verdict(const struct tool *t, int status, const struct lines *l, stru
 		return missing(t, why);
 	if (WIFSIGNALED(status))
 		return fail_as(why, ERR_internal, "%s ended by signal %d: %s", t->argv[0], WTERMSIG(status), last_words(l));
-	return fail_as(why, ERR_internal, "%s failed: %s", t->argv[0], last_words(l));
+	return said(t, last_words(l), why);
 }
 
 int tool_run(const struct tool *t, struct fail *why)

@@ -34,7 +34,7 @@ static int allocate(int fd, uint64_t size, struct fail *why)
 		return 0;
 	if (errno == EOPNOTSUPP || errno == ENOSYS)
 		return -EOPNOTSUPP;
-	if (errno == ENOSPC)
+	if (errno == ENOSPC || errno == EFBIG)
 		return fail_as(why, ERR_no_space, "no room for a storage pool of %llu MiB", (unsigned long long)(size / MIB));
 	return fail_set(why, -errno, "allocating the storage pool: %s", strerror(errno));
 }
