@@ -1,0 +1,26 @@
+/* sandbox_fake.h - a driver, slots, a pool and an agent for tests of the core: real processes for monitors (so that they die and outlive us
+ * as real ones do), directories for slots and disks, a thread that answers as the agent. What goes wrong is set in `fake`. */
+#ifndef SANDBOX_FAKE_H
+#define SANDBOX_FAKE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+enum fake_agent { FAKE_AGENT_GOOD, FAKE_AGENT_CUTS, FAKE_AGENT_WRONG_ID, FAKE_AGENT_CLOCK_OFF, FAKE_AGENT_SAME_RANDOM };
+
+struct fake {
+	atomic_int prepare_fails, start_fails, disk_full, slot_fails; /* how many of the next calls fail */
+	_Atomic enum fake_agent agent;
+	atomic_int processes;	     /* commands that the agent says are running */
+	atomic_int prepares, starts, kills, inits, pauses, resumes;
+	atomic_int start_delay_ms;
+	_Atomic long long last_generation;
+	char dir[64];		     /* of pool and slots; shared by "daemons" that follow each other */
+};
+extern struct fake fake;
+
+void fake_init(const char *dir);
+/* What is left of sandboxes: machines' processes, slots, disks, run directories. */
+unsigned fake_left(const char *run_dir);
+
+#endif
