@@ -218,12 +218,18 @@ int confine(struct fail *why)
 {
 	static const int keep[] = { CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_SYS_PTRACE, CAP_CHOWN, CAP_FOWNER,
 		CAP_DAC_OVERRIDE, CAP_SETUID, CAP_SETGID, CAP_KILL, CAP_MKNOD, CAP_SYS_RESOURCE };
+	bool have[ARRAY_LEN(keep)];
 	size_t i;
 
+	/* In a container some may be missing: what is not there cannot be kept, and what needs it will say so. */
+	if (capng_get_caps_process() < 0)
+		return fail_set(why, -EPERM, "capabilities could not be read");
+	for (i = 0; i < ARRAY_LEN(keep); i++)
+		have[i] = capng_have_capability(CAPNG_PERMITTED, (unsigned)keep[i]);
 	capng_clear(CAPNG_SELECT_CAPS);
 	for (i = 0; i < ARRAY_LEN(keep); i++)
-		if (capng_update(CAPNG_ADD, CAPNG_EFFECTIVE | CAPNG_PERMITTED, (unsigned)keep[i]) < 0)
-			return fail_as(why, ERR_internal, "capabilities: %d is not known", keep[i]);
+		if (have[i])
+			(void)capng_update(CAPNG_ADD, CAPNG_EFFECTIVE | CAPNG_PERMITTED, (unsigned)keep[i]);
 	if (capng_apply(CAPNG_SELECT_CAPS) < 0)
 		return fail_set(why, -EPERM, "capabilities could not be given up");
 	return 0;
