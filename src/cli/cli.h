@@ -25,7 +25,7 @@ struct cli {
 	struct http_endpoint *ep;      /* made by cli_connect() */
 	const char *prefix;	       /* path before /v1, usually "" */
 	const char *key;	       /* NULL: none */
-	char where[256];	       /* what the endpoint is, for messages */
+	char where[320];	       /* what the endpoint is, for messages */
 	bool local;		       /* a Unix socket */
 };
 

@@ -111,7 +111,7 @@ static const struct command *find_command(const char *word)
 
 static int unknown_command(struct cli *c, const char *word, const struct command *parent)
 {
-	const char *names[64];
+	const char *names[64] = { NULL };
 	size_t n = 0;
 	int best;
 
