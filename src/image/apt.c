@@ -8,14 +8,24 @@
 
 #define APT_ARGS 24
 
-bool apt_is_package(struct str s)
+static bool made_of(struct str s, const char *chars)
 {
-	if (s.n < 2 || s.n > 100 || !strchr("abcdefghijklmnopqrstuvwxyz0123456789", s.p[0]))
-		return false;
 	for (size_t i = 0; i < s.n; i++)
-		if (!s.p[i] || !strchr("abcdefghijklmnopqrstuvwxyz0123456789+-.:", s.p[i]))
+		if (!s.p[i] || !strchr(chars, s.p[i]))
 			return false;
 	return true;
+}
+
+bool apt_is_package(struct str s)
+{
+	static const char lower[] = "abcdefghijklmnopqrstuvwxyz0123456789+-.:";
+	struct str name, version;
+
+	if (s.n > 128)
+		return false;
+	if (str_cut(s, '=', &name, &version) && (!version.n || !made_of(version, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-.:~")))
+		return false;
+	return name.n >= 2 && made_of(name, lower) && !strchr("+-.:", name.p[0]);
 }
 
 int apt_begin(struct pool *p, struct apt *a, struct fail *why)

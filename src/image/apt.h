@@ -30,7 +30,7 @@ int apt_sources(struct apt *a, const char *codename, struct buf *out, struct fai
 /* The host's words on how to reach archives (Acquire::http, https, Retries), in the syntax of apt.conf. Empty if it has none. */
 int apt_acquire_options(struct buf *out, struct fail *why);
 
-/* Is this a name that a Debian package may have? Checked before it reaches any command line. */
+/* Is this a name that a Debian package may have, with :ARCH and =VERSION if so? Checked before it reaches any command line. */
 bool apt_is_package(struct str s);
 
 #endif

@@ -20,6 +20,7 @@ static const char *const common[] = { "ca-certificates", "sudo", "procps", "ipro
 /* In the image that is built when no packages are named. */
 static const char *const base[] = {
 	"bash", "coreutils", "python3", "python-is-python3", "python3-pip", "python3-venv", "nodejs", "git", "curl", "ncurses-bin", "less", "tzdata",
+	"iptables",
 };
 
 static const char *const dpkg_options[] = {

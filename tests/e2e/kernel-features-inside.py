@@ -10,8 +10,8 @@ with sandbox() as id:
     root("mkdir -p /run/o/l /run/o/u /run/o/w /run/o/m; echo low > /run/o/l/f; mount -t overlay overlay -o lowerdir=/run/o/l,upperdir=/run/o/u,workdir=/run/o/w /run/o/m && cat /run/o/m/f && umount /run/o/m"
          " || { mount -t tmpfs none /run/o && mkdir -p /run/o/l /run/o/u /run/o/w /run/o/m && mount -t overlay overlay -o lowerdir=/run/o/l,upperdir=/run/o/u,workdir=/run/o/w /run/o/m; }")
     root("ip link add br9 type bridge; ip link add v9 type veth peer name v8; ip link set v9 master br9; ip link set br9 up; ip link del br9; ip link del v9")
-    root("if command -v iptables >/dev/null; then iptables -t nat -A POSTROUTING -o eth0 -j MASQUERADE; iptables -t nat -F; fi;"
-         "for m in nf_tables nft_compat nft_chain_nat nft_masq nf_nat xt_MASQUERADE; do modprobe $m || grep -qw $m /lib/modules/$(uname -r)/modules.builtin || exit 9; done")
+    root("iptables --version | grep -q nf_tables; iptables -t nat -A POSTROUTING -o eth0 -j MASQUERADE; iptables -A INPUT -p tcp -m multiport --dports 1,2 -m conntrack --ctstate NEW -m comment --comment x -j REJECT;"
+         "iptables -t nat -S POSTROUTING | grep -q MASQUERADE; iptables -F; iptables -t nat -F; ip6tables -A INPUT -p tcp --dport 1 -j REJECT; ip6tables -F")
     equal(out(id, "python -c 'print(1)'; python3 -m venv --help >/dev/null && node -e 'console.log(2)'; git --version >/dev/null; curl --version >/dev/null; sudo -n id -u; ps -e >/dev/null; ip -br link >/dev/null; echo ok"), "1\n2\n0\nok")
     equal(out(id, "id -u; id -un"), "1000\nuser")
     equal(out(id, "test -s /etc/ssl/certs/ca-certificates.crt && echo certs; tput -T xterm colors"), "certs\n8")

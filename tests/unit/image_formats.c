@@ -390,8 +390,9 @@ TEST(cpio_is_bounded)
 
 TEST(names_of_packages)
 {
-	static const char *const good[] = { "bash", "libc6", "g++-12", "python3.11", "libfoo:amd64", "0ad" };
-	static const char *const bad[] = { "", "a", "-o", "a b", "a,b", "a;b", "$(x)", "../x", "Bash", "a/b", "bash\n", "?essential", "~n" };
+	static const char *const good[] = { "bash", "libc6", "g++-12", "python3.11", "libfoo:amd64", "0ad", "curl=7.88.1-10+deb12u14", "x11=1:1~rc1" };
+	static const char *const bad[] = { "", "a", "-o", "a b", "a,b", "a;b", "$(x)", "../x", "Bash", "a/b", "bash\n", "?essential", "~n", "a=", "curl=", "curl=1 2",
+		"=1", "curl=$(x)" };
 
 	for (size_t i = 0; i < ARRAY_LEN(good); i++)
 		if (!CHECK(apt_is_package(str_of(good[i]))))
