@@ -317,7 +317,7 @@ static int image_read(struct req *r, json_t *body, struct image_body *q, struct 
 	if (!strcmp(q->from, "packages")) {
 		if (!q->packages || q->path || q->ref)
 			return fail_as(why, ERR_bad_request, "from packages: takes packages, and no path or ref");
-		err = value_strings(q->packages, "packages", 1, PACKAGES_MAX, 64 * KIB, why);
+		err = value_strings(q->packages, "packages", 0, PACKAGES_MAX, 64 * KIB, why);
 		json_array_foreach (q->packages, i, p)
 			if (!err && !package_name(json_string_value(p)))
 				err = fail_as(why, ERR_bad_request, "packages[%zu]: the name of a Debian package", i);
