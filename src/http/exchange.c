@@ -135,7 +135,7 @@ size_t http_exchange_body(struct http_exchange *x, const char *p, size_t n)
 		piece = (struct str){ p, (size_t)MIN((uint64_t)n, x->body_left) };
 		x->body_left -= piece.n;
 		body_piece(x, piece);
-		if (x->body_left == 0 && !dead(x) && x->body == BODY_READING)
+		if (x->body_left == 0 && !x->aborted && !x->c.closing && x->body == BODY_READING)
 			body_whole(x);
 		return piece.n;
 	}
@@ -380,7 +380,7 @@ static void started(struct http_exchange *x)
 /* The head, with as much of the body as is there already. */
 static void start(struct http_exchange *x, int status, const char *ctype, int64_t length, const void *body, size_t len)
 {
-	autobuf struct buf b;
+	autobuf struct buf b = { 0 };
 	uv_buf_t bufs[2];
 	int r;
 
@@ -497,7 +497,7 @@ void http_respond_empty(struct http_exchange *x, int status)
 
 void http_respond_fail(struct http_exchange *x, const struct fail *f)
 {
-	autobuf struct buf b;
+	autobuf struct buf b = { 0 };
 	struct jw w;
 
 	buf_init(&b, 8 * KIB);
@@ -523,7 +523,7 @@ static void upgrade_over(void *arg)
 
 struct http_stream *http_upgrade(struct http_exchange *x, int status, const struct http_stream_cb *cb, void *arg)
 {
-	autobuf struct buf b;
+	autobuf struct buf b = { 0 };
 	struct http_stream *s;
 	int r;
 

@@ -191,7 +191,7 @@ static int status_of(int err)
 /* An answer to what is no request, the last on this connection. */
 static void refuse(struct http_exchange *x, int err, const struct fail *why)
 {
-	autobuf struct buf body, all;
+	autobuf struct buf body = { 0 }, all = { 0 };
 	struct jw w;
 	int status = status_of(err);
 
@@ -284,6 +284,7 @@ static size_t drain(struct http_exchange *x, const char *p, size_t n)
 	if (x->body == BODY_WHOLE) {
 		x->state = HTTP_IDLE;
 		http_exchange_deadline(x, x->srv->opts.idle_timeout_ms);
+		hconn_resume(&x->c);
 	} else if (x->body == BODY_BROKEN || x->body_max == 0) {
 		linger(x);
 	}

@@ -22,7 +22,7 @@ static int add_line(struct buf *b, const char *field, const char *value)
 
 int sse_send(struct http_exchange *x, const char *id, const char *event, struct str data)
 {
-	autobuf struct buf b;
+	autobuf struct buf b = { 0 };
 	int r;
 
 	if (data.n && (memchr(data.p, '\n', data.n) || memchr(data.p, '\r', data.n)))

@@ -111,7 +111,7 @@ TEST(bad_texts)
 
 TEST(writer)
 {
-	autobuf struct buf b;
+	autobuf struct buf b = { 0 };
 	autojson json_t *given = json_read(STR("{\"k\":[1,2.5,null]}"), NULL);
 	struct jw w;
 
@@ -143,7 +143,7 @@ TEST(writer)
 
 TEST(writer_errors_stick)
 {
-	autobuf struct buf b;
+	autobuf struct buf b = { 0 };
 	struct jw w;
 
 	buf_init(&b, 8);
@@ -156,7 +156,7 @@ TEST(writer_errors_stick)
 
 TEST(writer_of_failures)
 {
-	autobuf struct buf b;
+	autobuf struct buf b = { 0 };
 	struct fail f;
 	struct jw w;
 

@@ -22,7 +22,7 @@ static int sh(const char *script, struct run_opts o, int *status, struct fail *w
 
 TEST(run_gives_output_and_status)
 {
-	autobuf struct buf out, err;
+	autobuf struct buf out = { 0 }, err = { 0 };
 	struct fail why = { 0 };
 	int status;
 
@@ -41,7 +41,7 @@ TEST(run_gives_output_and_status)
 
 TEST(run_has_limits)
 {
-	autobuf struct buf out;
+	autobuf struct buf out = { 0 };
 	struct fail why = { 0 };
 	int64_t start = mono_ms();
 
@@ -86,7 +86,7 @@ static void on_line(struct str line, void *arg)
 
 TEST(run_line_by_line)
 {
-	autobuf struct buf b;
+	autobuf struct buf b = { 0 };
 
 	buf_init(&b, 20000);
 	CHECK_INT(sh("printf 'a\\n\\nb'; sleep 0.1; printf 'c\\nlast'", (struct run_opts){ .on_line = on_line, .arg = &b },

@@ -122,7 +122,7 @@ TEST(names_and_copies)
 
 TEST(buffers_keep_their_maximum)
 {
-	autobuf struct buf b;
+	autobuf struct buf b = { 0 };
 	char *z;
 
 	buf_init(&b, 10);
