@@ -9,7 +9,7 @@
 static const struct { const char *name, *members; } shapes[] = {
 	{ "Sandbox",
 	  "id:s name:s state:s reason:s? isolation:s driver:s template:s template_version:i node:s? digests:@Digests vcpu:i "
-	  "memory:i disk:i rootfs:s tmpfs:o? created_at:t started_at:t? ended_at:t? deadline_at:t? last_active_at:t? timeout:i "
+	  "memory:i disk:i rootfs:s tmpfs:o created_at:t started_at:t? ended_at:t? deadline_at:t? last_active_at:t? timeout:i "
 	  "idle_timeout:i on_timeout:s auto_wake:b env:o metadata:o start:s? phases:o" },
 	{ "Digests", "image:s? kernel:s? template:s?" },
 	{ "SandboxList", "sandboxes:[]@Sandbox next_cursor:s?" },

@@ -49,6 +49,8 @@ void digests_json(struct jw *w, const char *image, const char *kernel, const cha
 
 void sandbox_json(struct req *r, struct jw *w, const char *key, const struct sandbox *sb)
 {
+	const char *path;
+	json_t *size;
 	unsigned i;
 
 	jw_obj(w, key);
@@ -66,7 +68,10 @@ void sandbox_json(struct req *r, struct jw *w, const char *key, const struct san
 	jw_int(w, "memory", (int64_t)sb->memory);
 	jw_int(w, "disk", (int64_t)sb->disk);
 	jw_str(w, "rootfs", sb->read_only ? "read-only" : "writable");
-	jw_json(w, "tmpfs", sandbox_tmpfs(sb));
+	jw_obj(w, "tmpfs");
+	json_object_foreach ((json_t *)sandbox_tmpfs(sb), path, size)
+		jw_json(w, path, size);
+	jw_obj_end(w);
 	times_json(w, sb);
 	jw_json(w, "env", sb->env);
 	jw_json(w, "metadata", sb->metadata);
