@@ -223,16 +223,17 @@ daemon_config() {
 
 STARTED=
 daemon_start() {
-  local libexec=$STATE_DIR/libexec args=() config size
+  local libexec=$STATE_DIR/libexec args=() sudo=() config size
   as_root mkdir -p -m 0711 "$STATE_DIR" "$RUN_DIR"
   config=$(daemon_config)
   args=(--state-dir "$STATE_DIR" --run-dir "$RUN_DIR" --libexec-dir "$libexec" ${config:+--config "$config"})
   size=$(stat -c %s "$STATE_DIR/spaced.log" 2>/dev/null || echo 0)
   ((size < 16777216)) || as_root mv -f "$STATE_DIR/spaced.log" "$STATE_DIR/spaced.log.1"
-  # In a session of its own, with none of our descriptors: it stays when we and this terminal are gone.
+  # In a session of its own, with none of our descriptors, our lock least of all: it stays when we and this terminal are gone.
+  is_root || sudo=(sudo --)
   # shellcheck disable=SC2016
-  as_root setsid sh -c 'log=$1; shift; umask 027; exec "$@" >>"$log" 2>&1 </dev/null 9<&-' sh \
-    "$STATE_DIR/spaced.log" "$libexec/spaced" "${args[@]}" >/dev/null 2>&1 &
+  (exec "${sudo[@]}" setsid sh -c 'log=$1; shift; umask 027; exec "$@" >>"$log" 2>&1 </dev/null' sh \
+    "$STATE_DIR/spaced.log" "$libexec/spaced" "${args[@]}" >/dev/null 2>&1 9<&-) &
   STARTED=$!
   disown
   if wait_until 60 daemon_answers_or_died && daemon_answers; then
