@@ -218,7 +218,7 @@ int main(int argc, char **argv)
 	struct timespec now;
 	char c;
 	uid_t uid;
-	pid_t pid;
+	pid_t pid, self = getpid();
 
 	if (argc <= KEEP_ARG_QEMU)
 		return 125;
@@ -231,11 +231,10 @@ int main(int argc, char **argv)
 	must(pipe2(go, O_CLOEXEC), "pipe");
 	must(pipe2(err, O_CLOEXEC), "pipe");
 
-	note.keeper = getpid();
 	pid = fork();
 	must(pid, "fork");
 	if (pid == 0)
-		child(argv + KEEP_ARG_QEMU, go[0], err[1], note.keeper);
+		child(argv + KEEP_ARG_QEMU, go[0], err[1], self);
 	note.qemu = pid;
 	note.step = KEEP_FORKED;
 	tell();

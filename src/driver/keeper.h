@@ -29,12 +29,12 @@ struct keep_ring {
 	uint64_t total; /* bytes ever written */
 };
 
-enum keep_step { KEEP_FORKED = 1, KEEP_EXECED, KEEP_FAILED };
+enum keep_step { KEEP_FORKED = 1, KEEP_FAILED }; /* that QEMU's program runs is told by the end of the conversation */
 
 struct keep_note {
 	int32_t step;
 	int32_t err; /* errno of KEEP_FAILED */
-	int32_t keeper, qemu; /* pids */
+	int32_t qemu; /* its pid, from KEEP_FORKED on */
 	char what[64]; /* the step that failed */
 };
 

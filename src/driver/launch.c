@@ -72,26 +72,24 @@ static void become_keeper(const struct launch *l, const int *from, unsigned n, c
 	_exit(124);
 }
 
-/* Forks twice, so that the keeper is nobody's child and no SIGCHLD of ours. */
-static int spawn_keeper(const struct launch *l, const int *from, unsigned n, char *const *argv, struct fail *why)
+/* The keeper is our child until we end, then init's. launch_reap() takes it in, nobody waits for a SIGCHLD. */
+static int spawn_keeper(const struct launch *l, const int *from, unsigned n, char *const *argv, pid_t *pid, struct fail *why)
 {
-	int status;
-	pid_t pid = fork();
-
-	if (pid < 0)
+	*pid = fork();
+	if (*pid < 0)
 		return fail_set(why, -errno, "starting a monitor: fork: %s", strerror(errno));
-	if (pid == 0) {
-		pid = fork();
-		if (pid == 0)
-			become_keeper(l, from, n, argv);
-		_exit(pid < 0 ? 1 : 0);
-	}
-	while (waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
-			return fail_set(why, -errno, "starting a monitor: %s", strerror(errno));
-	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-		return fail_set(why, -EAGAIN, "starting a monitor: fork failed");
+	if (*pid == 0)
+		become_keeper(l, from, n, argv);
 	return 0;
+}
+
+void launch_reap(int keeper_pidfd)
+{
+	siginfo_t si;
+
+	if (keeper_pidfd >= 0)
+		while (waitid(P_PIDFD, (id_t)keeper_pidfd, &si, WEXITED | WNOHANG) < 0 && errno == EINTR)
+			;
 }
 
 static int hear(int talk, struct keep_note *note, struct fail *why)
@@ -116,15 +114,11 @@ static int hear(int talk, struct keep_note *note, struct fail *why)
 
 static int identify(const struct keep_note *note, struct launched *out, struct fail *why)
 {
-	out->keeper = note->keeper;
 	out->qemu = note->qemu;
-	out->keeper_pidfd = pidfd_of(note->keeper);
-	if (out->keeper_pidfd < 0)
-		return fail_set(why, out->keeper_pidfd, "the monitor's keeper is gone");
 	out->qemu_pidfd = pidfd_of(note->qemu);
 	if (out->qemu_pidfd < 0)
 		return fail_set(why, out->qemu_pidfd, "the monitor is gone");
-	out->keeper_start = proc_starttime(note->keeper);
+	out->keeper_start = proc_starttime(out->keeper);
 	out->qemu_start = proc_starttime(note->qemu);
 	return 0;
 }
@@ -159,6 +153,7 @@ static void end_launched(struct launched *o)
 	if (o->keeper_pidfd >= 0) {
 		pidfd_kill(o->keeper_pidfd, SIGKILL); /* QEMU dies with it */
 		pidfd_wait(o->keeper_pidfd, 5000);
+		launch_reap(o->keeper_pidfd);
 		close(o->keeper_pidfd);
 	}
 	if (o->qemu_pidfd >= 0) {
@@ -218,10 +213,12 @@ int launch(const struct launch *l, struct launched *out, struct fail *why)
 	for (i = 0; i < l->nfds; i++)
 		from[n++] = l->fds[i];
 	from[n++] = keeper_fd;
-	r = spawn_keeper(l, from, n, (char *const *)argv, why);
+	r = spawn_keeper(l, from, n, (char *const *)argv, &got.keeper, why);
+	if (r < 0)
+		return r;
 	close(steal_fd(&theirs));
-	if (r == 0)
-		r = converse(l, talk, &got, why);
+	got.keeper_pidfd = pidfd_of(got.keeper); /* cannot be another's: it is not reaped */
+	r = got.keeper_pidfd < 0 ? fail_set(why, got.keeper_pidfd, "the monitor's keeper is gone") : converse(l, talk, &got, why);
 	if (r < 0) {
 		end_launched(&got);
 		return r;

@@ -34,6 +34,9 @@ struct launched {
 /* Blocks until QEMU's program runs or failed to. */
 int launch(const struct launch *l, struct launched *out, struct fail *why);
 
+/* Takes in a keeper that has ended, if it is a child of this process; one that was adopted is init's. */
+void launch_reap(int keeper_pidfd);
+
 /* QEMU's first words on stderr, in one line, for an error message. "" if there are none. */
 void launch_last_words(int run_dirfd, char *out, size_t size);
 

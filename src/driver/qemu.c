@@ -363,6 +363,7 @@ static int qemu_kill(struct vm *vm, struct fail *why)
 		if (r < 0)
 			fail_set(why, r, "monitor %d does not end: %s", (int)vm->p.qemu, strerror(-r));
 	}
+	launch_reap(vm->p.keeper_pidfd);
 	r2 = cgroup_remove(vm->id, r == 0 ? why : NULL);
 	if (r == 0)
 		r = r2;

@@ -210,6 +210,7 @@ int qemu_status(struct vm *vm, struct vm_status *out, struct fail *why)
 	if (vm->q)
 		(void)qmp_poll(vm->q); /* after its end too: the last events are still there */
 	if (vm->p.keeper_pidfd < 0 || pidfd_wait(vm->p.keeper_pidfd, 0) == 0) {
+		launch_reap(vm->p.keeper_pidfd);
 		st.exited = true;
 		st.reason = exit_reason(vm->run_dirfd, vm->run_dir, vm->id, vm->ended, vm->killed);
 		remember_exit(vm->run_dirfd, st.reason);

@@ -96,7 +96,7 @@ int qemu_args_make(struct qemu_args *a, const struct vm_spec *spec, const struct
 	/* rtc=on: without one the kernel waits a second for it, twice */
 	add(a, "-M");
 	add(a, "microvm,acpi=on,pit=off,pic=off,rtc=on,isa-serial=on,auto-kernel-cmdline=off,x-option-roms=off,memory-backend=ram,"
-	       "mem-merge=off,dump-guest-core=off");
+	       "mem-merge=off,dump-guest-core=off,suppress-vmdesc=on");
 	add(a, "-accel");
 	if (acc->kvm)
 		add(a, "kvm");
@@ -129,10 +129,12 @@ int qemu_args_make(struct qemu_args *a, const struct vm_spec *spec, const struct
 	if (spec->disk_fd >= 0)
 		add_block(a, "disk", 2, spec->disk_fd, false);
 	if (spec->tap_fd >= 0) {
+		/* guest_announce with no rounds of announcing (load_state()) leaves a timer missing that a reset of the device then uses:
+		 * QEMU 7.2 died of it */
 		add(a, "-netdev");
 		add(a, "tap,id=net,fd=%d,vhost=off", pass(a, spec->tap_fd));
 		add(a, "-device");
-		add(a, "virtio-net-device,bus=virtio-mmio-bus.%d,netdev=net,mac=02:00:00:00:00:02", BUS_NET);
+		add(a, "virtio-net-device,bus=virtio-mmio-bus.%d,netdev=net,mac=02:00:00:00:00:02,guest_announce=off", BUS_NET);
 	}
 	add(a, "-object");
 	add(a, "rng-builtin,id=rng");

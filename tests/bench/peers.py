@@ -69,9 +69,9 @@ def accel_args(b):
     h = b.t.api("GET", "/v1/host").json
     if h["isolation"] == "kvm":
         return ["-accel", "kvm", "-cpu", "host"], WORDS
-    khz = re.search(r"tsc\D*(\d+)", h["driver_version"])
+    mhz = re.search(r"tsc\D*(\d+)", h["driver_version"])
     # Without these a guest under TCG may hang in early calibration; see docs/driver.md.
-    return ["-accel", "tcg,tb-size=256", "-cpu", CPU_TCG], WORDS + " tsc=reliable no_timer_check mitigations=off" + (f" tsc_early_khz={khz[1]}" if khz else "")
+    return ["-accel", "tcg,tb-size=256", "-cpu", CPU_TCG], WORDS + " tsc=reliable no_timer_check mitigations=off" + (f" tsc_early_khz={mhz[1]}000" if mhz else "")
 
 
 def cold_boot(b):

@@ -191,12 +191,12 @@ static void talk(const char *text, bool whole, char *out, size_t size)
 
 	must(write_all(fd, text, strlen(text)), "send");
 	for (;;) {
-		struct pollfd p = { .fd = fd, .events = POLLIN };
+		struct pollfd p[2] = { { .fd = fd, .events = POLLIN }, { .fd = vm_pidfd(cur->vm), .events = POLLIN } };
 		ssize_t k;
 
-		if (poll(&p, 1, 60000) <= 0)
+		if (poll(p, 2, 60000) <= 0)
 			must(fail_set(&why, -ETIMEDOUT, "no answer in 60 s"), "answer");
-		k = recv(fd, out + n, size - 1 - n, 0);
+		k = p[0].revents ? recv(fd, out + n, size - 1 - n, 0) : 0;
 		if (k <= 0)
 			break;
 		n += (size_t)k;
