@@ -23,7 +23,9 @@ bool apt_is_package(struct str s)
 
 	if (s.n > 128)
 		return false;
-	if (str_cut(s, '=', &name, &version) && (!version.n || !made_of(version, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-.:~")))
+	if (str_cut(s, '=', &name, &version) &&
+		(!version.n || !made_of(version, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvw"
+						 "xyz0123456789+-.:~")))
 		return false;
 	return name.n >= 2 && made_of(name, lower) && !strchr("+-.:", name.p[0]);
 }
@@ -49,7 +51,7 @@ void apt_end(struct apt *a)
 struct ticking {
 	const struct progress *pr;
 	const char *what;
-	struct buf *lines;	/* may be NULL */
+	struct buf *lines; /* may be NULL */
 };
 
 static void on_tick(void *arg)
@@ -67,14 +69,22 @@ static void on_line(struct str line, void *arg)
 		buf_addc(t->lines, '\n');
 }
 
-/* Runs an apt program with the options that keep it off the host's state. WORDS is NULL-terminated. */
-static int apt_run(struct apt *a, const char *program, const char *const *words, struct ticking *tick, int timeout_s, struct fail *why)
+/* Runs an apt program with the options that keep it off the host's state. WORDS is NULL-terminated.
+ */
+static int apt_run(struct apt *a, const char *program, const char *const *words,
+	struct ticking *tick, int timeout_s, struct fail *why)
 {
 	char lists[4400], cachedir[4400];
-	const char *argv[APT_ARGS] = { program, "-q", "-o", "APT::Sandbox::User=root", "-o", "Dir::Cache::pkgcache=", "-o",
-		"Dir::Cache::srcpkgcache=", "-o", cachedir };
+	const char *argv[APT_ARGS] = { program, "-q", "-o", "APT::Sandbox::User=root", "-o",
+		"Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=", "-o", cachedir };
 	size_t n = 10;
-	const struct tool t = { .argv = argv, .cwd = a->dir, .package = "apt", .timeout_s = timeout_s, .line = on_line, .tick = on_tick, .arg = tick };
+	const struct tool t = { .argv = argv,
+		.cwd = a->dir,
+		.package = "apt",
+		.timeout_s = timeout_s,
+		.line = on_line,
+		.tick = on_tick,
+		.arg = tick };
 
 	snprintf(cachedir, sizeof(cachedir), "Dir::Cache::archives=%s/archives", a->dir);
 	if (a->own_lists) {
@@ -124,7 +134,8 @@ static int pick_dependency(struct str text, const char *prefix, char out[128])
 	return -ENOENT;
 }
 
-int apt_dependency(struct apt *a, const char *package, const char *prefix, const struct progress *pr, char out[128], struct fail *why)
+int apt_dependency(struct apt *a, const char *package, const char *prefix,
+	const struct progress *pr, char out[128], struct fail *why)
 {
 	const char *const words[] = { "depends", "--important", package, NULL };
 	int r;
@@ -165,7 +176,8 @@ static int find_deb(struct apt *a, char path[4400])
 	return r;
 }
 
-int apt_download(struct apt *a, const char *package, const struct progress *pr, char path[4400], struct fail *why)
+int apt_download(struct apt *a, const char *package, const struct progress *pr, char path[4400],
+	struct fail *why)
 {
 	const char *const words[] = { "download", package, NULL };
 	struct ticking tick = { pr, "downloading the package", NULL };
@@ -187,7 +199,8 @@ int apt_sources(struct apt *a, const char *codename, struct buf *out, struct fai
 {
 	static const char format[] = "$(REPO_URI) $(RELEASE) $(COMPONENT)";
 	static const char keyring[] = "/usr/share/keyrings/debian-archive-keyring.gpg";
-	static const char *const words[] = { "indextargets", "--format", format, "Created-By: Packages", "Origin: Debian", NULL };
+	static const char *const words[] = { "indextargets", "--format", format,
+		"Created-By: Packages", "Origin: Debian", NULL };
 
 	for (int tries = 0; tries < 2; tries++) {
 		autobuf struct buf text = { 0 };
@@ -203,13 +216,17 @@ int apt_sources(struct apt *a, const char *codename, struct buf *out, struct fai
 		rest = buf_str(&text);
 		do {
 			more = str_cut(rest, '\n', &line, &rest);
-			if (!str_cut(line, ' ', &uri, &suite) || !str_cut(suite, ' ', &suite, &component))
+			if (!str_cut(line, ' ', &uri, &suite) ||
+				!str_cut(suite, ' ', &suite, &component))
 				continue;
-			/* bookworm, bookworm-updates, bookworm-security; no backports, no other release. */
-			if (!str_starts(suite, codename) || str_ends(suite, "backports") || str_ends(suite, "backports-sloppy"))
+			/* bookworm, bookworm-updates, bookworm-security; no backports, no other
+			 * release. */
+			if (!str_starts(suite, codename) || str_ends(suite, "backports") ||
+				str_ends(suite, "backports-sloppy"))
 				continue;
-			r = buf_addf(out, "deb [signed-by=%s] " STR_FMT " " STR_FMT " " STR_FMT "\n", keyring, STR_ARG(uri), STR_ARG(suite),
-				STR_ARG(component));
+			r = buf_addf(out,
+				"deb [signed-by=%s] " STR_FMT " " STR_FMT " " STR_FMT "\n", keyring,
+				STR_ARG(uri), STR_ARG(suite), STR_ARG(component));
 			if (r < 0)
 				return fail_set(why, r, "apt's sources: too many");
 		} while (more);
@@ -229,7 +246,9 @@ int apt_acquire_options(struct buf *out, struct fail *why)
 	static const char *const argv[] = { "apt-config", "dump", "--no-empty", NULL };
 	autobuf struct buf text = { 0 };
 	struct ticking tick = { NULL, NULL, &text };
-	const struct tool t = { .argv = argv, .package = "apt", .timeout_s = 30, .line = on_line, .arg = &tick };
+	const struct tool t = {
+		.argv = argv, .package = "apt", .timeout_s = 30, .line = on_line, .arg = &tick
+	};
 	struct str line, rest;
 	bool more;
 	int r;
@@ -241,7 +260,8 @@ int apt_acquire_options(struct buf *out, struct fail *why)
 	rest = buf_str(&text);
 	do {
 		more = str_cut(rest, '\n', &line, &rest);
-		if (!str_starts(line, "Acquire::http") && !str_starts(line, "Acquire::Retries") && !str_starts(line, "Acquire::ForceIPv"))
+		if (!str_starts(line, "Acquire::http") && !str_starts(line, "Acquire::Retries") &&
+			!str_starts(line, "Acquire::ForceIPv"))
 			continue;
 		if (buf_adds(out, line) || buf_addc(out, '\n'))
 			return fail_set(why, -ENOBUFS, "apt's options: too many");

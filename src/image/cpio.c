@@ -13,7 +13,8 @@ static void pad(struct cpio *c)
 		c->err = buf_add(c->b, zeros, 4 - c->b->n % 4);
 }
 
-static void member(struct cpio *c, const char *path, uint32_t mode, unsigned links, unsigned major, unsigned minor, struct str data)
+static void member(struct cpio *c, const char *path, uint32_t mode, unsigned links, unsigned major,
+	unsigned minor, struct str data)
 {
 	size_t n = strlen(path) + 1;
 
@@ -27,9 +28,11 @@ static void member(struct cpio *c, const char *path, uint32_t mode, unsigned lin
 		c->err = -EFBIG;
 		return;
 	}
-	/* magic ino mode uid gid nlink mtime filesize devmajor devminor rdevmajor rdevminor namesize check */
-	c->err = buf_addf(c->b, "070701%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X", c->inode++, mode, 0U, 0U, links, 0U, (uint32_t)data.n,
-		0U, 0U, major, minor, (uint32_t)n, 0U);
+	/* magic ino mode uid gid nlink mtime filesize devmajor devminor rdevmajor rdevminor
+	 * namesize check */
+	c->err = buf_addf(c->b, "070701%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X",
+		c->inode++, mode, 0U, 0U, links, 0U, (uint32_t)data.n, 0U, 0U, major, minor,
+		(uint32_t)n, 0U);
 	if (!c->err)
 		c->err = buf_add(c->b, path, n);
 	pad(c);

@@ -1,7 +1,9 @@
-/* debian.c - images out of Debian packages, by mmdebstrap with the host's own sources, keys and proxies.
+/* debian.c - images out of Debian packages, by mmdebstrap with the host's own sources, keys and
+ * proxies.
  *
- * mmdebstrap runs in namespaces of its own: what it mounts in the new root is gone with it, however it ends. Manual pages, translations and documentation
- * (but not the copyright files) are left out, now and by later apt runs inside. */
+ * mmdebstrap runs in namespaces of its own: what it mounts in the new root is gone with it, however
+ * it ends. Manual pages, translations and documentation (but not the copyright files) are left out,
+ * now and by later apt runs inside. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,14 +21,28 @@ static const char *const common[] = { "ca-certificates", "sudo", "procps", "ipro
 
 /* In the image that is built when no packages are named. */
 static const char *const base[] = {
-	"bash", "coreutils", "python3", "python-is-python3", "python3-pip", "python3-venv", "nodejs", "git", "curl", "ncurses-bin", "less", "tzdata",
+	"bash",
+	"coreutils",
+	"python3",
+	"python-is-python3",
+	"python3-pip",
+	"python3-venv",
+	"nodejs",
+	"git",
+	"curl",
+	"ncurses-bin",
+	"less",
+	"tzdata",
 	"iptables",
 };
 
 static const char *const dpkg_options[] = {
-	"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/info/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
-	"--dpkgopt=path-exclude=/usr/share/lintian/*", "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-include=/usr/share/doc/*/copyright",
-	"--dpkgopt=force-unsafe-io", /* a sandbox's root is a clone: there is nothing that a power cut could lose */
+	"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/info/*",
+	"--dpkgopt=path-exclude=/usr/share/locale/*", "--dpkgopt=path-exclude=/usr/share/lintian/*",
+	"--dpkgopt=path-exclude=/usr/share/doc/*",
+	"--dpkgopt=path-include=/usr/share/doc/*/copyright",
+	"--dpkgopt=force-unsafe-io", /* a sandbox's root is a clone: there is nothing that a power
+					cut could lose */
 };
 
 /* What mmdebstrap says, and what it means for whoever waits. `done` is where the phase begins. */
@@ -46,7 +62,7 @@ struct building {
 	const struct progress *pr;
 	const struct phase *phase;
 	int rootfd;
-	size_t total;		/* packages downloaded */
+	size_t total; /* packages downloaded */
 };
 
 static size_t count_debs(int rootfd)
@@ -92,7 +108,8 @@ static void on_tick(void *arg)
 
 		b->total = MAX(b->total, here);
 		if (b->total)
-			done += b->phase->span * (double)MIN(count_installed(b->rootfd), b->total) / (double)b->total;
+			done += b->phase->span * (double)MIN(count_installed(b->rootfd), b->total) /
+				(double)b->total;
 	}
 	step(b->pr, b->phase->step, done);
 }
@@ -118,7 +135,8 @@ static int include_option(struct buf *out, const char *const *packages, size_t n
 		r = buf_addf(out, "%s,", common[i]);
 	for (size_t i = 0; !r && i < n; i++) {
 		if (!apt_is_package(str_of(packages[i])))
-			return fail_as(why, ERR_bad_request, "\"%.80s\" is no name of a Debian package", packages[i]);
+			return fail_as(why, ERR_bad_request,
+				"\"%.80s\" is no name of a Debian package", packages[i]);
 		r = buf_addf(out, "%s%s", packages[i], i + 1 < n ? "," : "");
 	}
 	if (!r)
@@ -164,12 +182,20 @@ static void blame(struct fail *why)
 	fail_remedy(why, "apt-cache search WORD finds the names of Debian's packages");
 }
 
-static int bootstrap(const struct apt *apt, const char *root, const char *include, struct building *b, struct fail *why)
+static int bootstrap(const struct apt *apt, const char *root, const char *include,
+	struct building *b, struct fail *why)
 {
 	char sources[4400], options[4400];
-	const char *argv[40] = { "mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory", "--architectures=amd64", options, include };
+	const char *argv[40] = { "mmdebstrap", "--mode=root", "--variant=minbase",
+		"--format=directory", "--architectures=amd64", options, include };
 	size_t n = 7;
-	const struct tool t = { .argv = argv, .package = "mmdebstrap", .isolate = true, .timeout_s = 3600, .line = on_line, .tick = on_tick, .arg = b };
+	const struct tool t = { .argv = argv,
+		.package = "mmdebstrap",
+		.isolate = true,
+		.timeout_s = 3600,
+		.line = on_line,
+		.tick = on_tick,
+		.arg = b };
 	int r;
 
 	snprintf(sources, sizeof(sources), "%s/sources.list", apt->dir);
@@ -192,11 +218,14 @@ static void describe(struct image_info *i)
 	memset(i, 0, sizeof(*i));
 	snprintf(i->user, sizeof(i->user), ROOTFS_USER);
 	snprintf(i->workdir, sizeof(i->workdir), "/home/" ROOTFS_USER);
-	i->env = json_pack("{s:s,s:s}", "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/home/" ROOTFS_USER "/.local/bin", "LANG",
-		"C.UTF-8");
+	i->env = json_pack("{s:s,s:s}", "PATH",
+		"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/home/" ROOTFS_USER
+		"/.local/bin",
+		"LANG", "C.UTF-8");
 }
 
-static int build(struct pool *p, const char *name, const char *include, const struct progress *pr, struct image_info *info, struct fail *why)
+static int build(struct pool *p, const char *name, const char *include, const struct progress *pr,
+	struct image_info *info, struct fail *why)
 {
 	struct building b = { .pr = pr, .rootfd = -1 };
 	struct apt apt = { 0 };
@@ -211,7 +240,8 @@ static int build(struct pool *p, const char *name, const char *include, const st
 	r = apt_begin(p, &apt, why);
 	if (!r) {
 		dir = dir_open(p->tmpfd, apt.name);
-		r = dir < 0 ? pool_fail(why, dir, "pool/tmp/%s", apt.name) : write_inputs(&apt, dir, why);
+		r = dir < 0 ? pool_fail(why, dir, "pool/tmp/%s", apt.name)
+			    : write_inputs(&apt, dir, why);
 	}
 	if (!r)
 		r = bootstrap(&apt, tree.path, include, &b, why);
@@ -229,7 +259,8 @@ static int build(struct pool *p, const char *name, const char *include, const st
 	return r;
 }
 
-int image_build_debian(struct pool *p, const char *name, const char *const *packages, size_t n, const struct progress *pr, struct image_info *out, struct fail *why)
+int image_build_debian(struct pool *p, const char *name, const char *const *packages, size_t n,
+	const struct progress *pr, struct image_info *out, struct fail *why)
 {
 	autobuf struct buf include = { 0 };
 	struct image_info info;

@@ -23,7 +23,8 @@ bool digest_valid(const struct digest *d)
 	struct digest again;
 	size_t n = strnlen(d->hex, sizeof(d->hex));
 
-	return n == 64 && !digest_parse(&again, (struct str){ d->hex, n }) && !strcmp(again.hex, d->hex);
+	return n == 64 && !digest_parse(&again, (struct str){ d->hex, n }) &&
+	       !strcmp(again.hex, d->hex);
 }
 
 int digest_of_fd(struct digest *d, int fd, struct fail *why)

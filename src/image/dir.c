@@ -1,4 +1,5 @@
-/* dir.c - an image out of a directory, as it is: owners, modes, times, links and extended attributes are kept. */
+/* dir.c - an image out of a directory, as it is: owners, modes, times, links and extended
+ * attributes are kept. */
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -30,7 +31,8 @@ static int check_dir(struct pool *p, const char *dir, char **real, struct fail *
 	}
 	if (!S_ISDIR(st.st_mode)) {
 		fail_as(why, ERR_bad_request, "%.150s: not a directory", dir);
-		fail_remedy(why, "an OCI layout is built with oci:PATH, an unpacked root by its directory");
+		fail_remedy(why,
+			"an OCI layout is built with oci:PATH, an unpacked root by its directory");
 		return -ENOTDIR;
 	}
 	/* It would hold itself. */
@@ -42,7 +44,8 @@ static int check_dir(struct pool *p, const char *dir, char **real, struct fail *
 	return 0;
 }
 
-int image_build_dir(struct pool *p, const char *name, const char *dir, const struct progress *pr, struct image_info *out, struct fail *why)
+int image_build_dir(struct pool *p, const char *name, const char *dir, const struct progress *pr,
+	struct image_info *out, struct fail *why)
 {
 	struct image_info info = { 0 };
 	autofree char *real = NULL;

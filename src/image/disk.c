@@ -1,7 +1,7 @@
 /* disk.c - the sandboxes' own disks: empty ones made once per size, then cloned.
  *
- * disks/SIZE.ext4 is the empty file system of that size: sparse, with its inode tables marked as zeroed, so that no guest spends its first minutes
- * writing zeros into them. */
+ * disks/SIZE.ext4 is the empty file system of that size: sparse, with its inode tables marked as
+ * zeroed, so that no guest spends its first minutes writing zeros into them. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,7 +13,8 @@
 #define DISK_MIN (16 * MIB)
 #define DISK_MAX (64ULL * 1024 * GIB)
 
-/* mkfs reserves the blocks of the inode tables without writing them; given back, they read as the same zeros and cost nothing. */
+/* mkfs reserves the blocks of the inode tables without writing them; given back, they read as the
+ * same zeros and cost nothing. */
 static int give_back_holes(int fd)
 {
 	struct stat st;
@@ -48,7 +49,8 @@ static int make_empty(struct pool *p, uint64_t size, const char *file, struct fa
 	if (fd < 0)
 		return fd;
 	snprintf(path, sizeof(path), "%s/%s", p->tmp, name);
-	r = ftruncate(fd, (off_t)size) ? pool_fail(why, -errno, "making a disk") : tool_run(&t, why);
+	r = ftruncate(fd, (off_t)size) ? pool_fail(why, -errno, "making a disk")
+				       : tool_run(&t, why);
 	if (!r) {
 		r = give_back_holes(fd);
 		if (r < 0)
@@ -70,7 +72,8 @@ int disk_make(struct pool *p, uint64_t size, struct fail *why)
 
 	size = (size + 4095) & ~4095ULL;
 	if (size < DISK_MIN || size > DISK_MAX)
-		return fail_as(why, ERR_bad_request, "disk: from %llu MiB to %llu TiB", DISK_MIN / MIB, DISK_MAX / GIB / 1024);
+		return fail_as(why, ERR_bad_request, "disk: from %llu MiB to %llu TiB",
+			DISK_MIN / MIB, DISK_MAX / GIB / 1024);
 	snprintf(file, sizeof(file), "%llu.ext4", (unsigned long long)size);
 	snprintf(path, sizeof(path), "disks/%s", file);
 	src = openat(p->fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -119,7 +122,8 @@ static int fill(int dst, int src, uid_t uid, uint64_t size, bool *cloned)
 	return fchown(dst, uid, uid) ? -errno : 0;
 }
 
-int disk_clone(struct pool *p, const char *sandbox_id, int src_fd, uid_t uid, uint64_t size, bool *cloned, struct fail *why)
+int disk_clone(struct pool *p, const char *sandbox_id, int src_fd, uid_t uid, uint64_t size,
+	bool *cloned, struct fail *why)
 {
 	autoclose int dir = -1, dst = -1;
 	char name[POOL_TMPNAME];
@@ -127,7 +131,8 @@ int disk_clone(struct pool *p, const char *sandbox_id, int src_fd, uid_t uid, ui
 	int r;
 
 	if (size > DISK_MAX)
-		return fail_as(why, ERR_bad_request, "disk: at most %llu TiB", DISK_MAX / GIB / 1024);
+		return fail_as(
+			why, ERR_bad_request, "disk: at most %llu TiB", DISK_MAX / GIB / 1024);
 	dir = sandbox_dir(p, sandbox_id, why);
 	if (dir < 0)
 		return dir;

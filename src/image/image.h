@@ -5,7 +5,8 @@
  *   kernels/DIGEST/{vmlinux,modules/,release,order}    initrds/DIGEST.cpio
  *   images/DIGEST.erofs, images/DIGEST.json            names/images/NAME -> DIGEST (a file holding it)
  *   nodes/NODEID/{node.json,memory,state,disk}         templates are rows of the database that point at a node
- *   sandboxes/ID/disk                                   tmp/ (emptied at start)
+ *   sandboxes/ID/disk                                   disks/BYTES.ext4 (empty ones)
+ *   tmp/PID-RANDOM/ (work in progress of one process; the next pool_open() removes those of dead ones)
  * Everything is written under tmp/, synced, and renamed into place. Digests are "sha256:" + 64 hex digits in the API, bare hex in paths. All
  * functions block. */
 #ifndef SPACE_IMAGE_H
@@ -23,7 +24,8 @@ struct pool_info {
 	uint64_t bytes_total, bytes_free;
 };
 
-/* Opens STATE_DIR/pool, making it first where needed (may_mount: an XFS image may be made and mounted). SIZE: of that image (bytes). */
+/* Opens STATE_DIR/pool, making it first where needed (may_mount: an XFS image may be made and mounted). SIZE: of that image in bytes; 0: 60 % of what
+ * is free when it is made. One that is there and smaller than SIZE grows, never shrinks. A struct pool may be used by all threads at once. */
 int pool_open(const char *state_dir, bool may_mount, uint64_t size, struct pool **out, struct fail *why);
 void pool_close(struct pool *p);	/* leaves a mount in place: monitors may use it */
 int pool_unmount(const char *state_dir, struct fail *why); /* for make down and purge; fine if nothing is mounted */
@@ -72,7 +74,7 @@ int kernel_open(struct pool *p, const struct digest *d, struct fail *why);	 /* t
 int initrd_ensure(struct pool *p, const struct digest *kernel, const char *agent_path, struct digest *out, struct fail *why);
 int initrd_open(struct pool *p, const struct digest *d, struct fail *why);
 
-/* A node of the checkpoint tree, as in node.json. */
+/* A node of the checkpoint tree, as in node.json (created_ns 0: now; digests may be empty). */
 struct node {
 	char id[24];		/* "n" + 20 */
 	char parent[24];	/* empty: none */
@@ -93,7 +95,7 @@ int node_read(struct pool *p, const char *id, struct node *out, struct fail *why
 int node_open(struct pool *p, const char *id, struct fail *why);     /* directory descriptor */
 int node_remove(struct pool *p, const char *id, struct fail *why);
 
-/* Disks. disk_make: an empty ext4 of SIZE bytes, sparse, at tmp/… returned open. disk_clone: sandboxes/ID/disk from a node's disk (or from an open
+/* Disks. disk_make: an empty ext4 of SIZE bytes, sparse, without a name: gone with its last descriptor. disk_clone: sandboxes/ID/disk from a node's disk (or from an open
  * one), owned by UID, grown to SIZE when larger; the descriptor. */
 int disk_make(struct pool *p, uint64_t size, struct fail *why);
 int disk_clone(struct pool *p, const char *sandbox_id, int src_fd, uid_t uid, uint64_t size, bool *cloned, struct fail *why);

@@ -91,7 +91,8 @@ static int config_write(struct pool *p, const struct image_info *i, struct fail 
 	config_members(&w, i);
 	jw_obj_end(&w);
 	if (w.err || buf_addc(&text, '\n'))
-		return fail_as(why, ERR_too_large, "the image's configuration is over %llu KiB", POOL_JSON_MAX / KIB);
+		return fail_as(why, ERR_too_large, "the image's configuration is over %llu KiB",
+			POOL_JSON_MAX / KIB);
 	fd = pool_tmpfile(p, "config-", name, why);
 	if (fd < 0)
 		return fd;
@@ -107,17 +108,15 @@ static bool values_are_text(const json_t *env, const json_t *cmd)
 	json_t *v;
 	size_t i;
 
-	json_object_foreach((json_t *)(uintptr_t)env, key, v)
-		if (!json_is_string(v))
-			return false;
-	json_array_foreach(cmd, i, v)
-		if (!json_is_string(v))
-			return false;
+	json_object_foreach((json_t *)(uintptr_t)env, key, v) if (!json_is_string(v)) return false;
+	json_array_foreach(cmd, i, v) if (!json_is_string(v)) return false;
 	return true;
 }
 
-/* Fills OUT in from images/DIGEST.json; the name is the caller's business. -ENOENT without words. */
-static int config_read(struct pool *p, const struct digest *d, struct image_info *out, struct fail *why)
+/* Fills OUT in from images/DIGEST.json; the name is the caller's business. -ENOENT without words.
+ */
+static int config_read(
+	struct pool *p, const struct digest *d, struct image_info *out, struct fail *why)
 {
 	autofree char *text = NULL;
 	autojson json_t *obj = NULL;
@@ -134,9 +133,11 @@ static int config_read(struct pool *p, const struct digest *d, struct image_info
 	memset(out, 0, sizeof(*out));
 	obj = json_read((struct str){ text, (size_t)n }, why);
 	r = obj ? fields_read(obj, image_fields, ARRAY_LEN(image_fields), &j, why) : -EBADMSG;
-	if (!r && (digest_parse(&own, str_of(j.digest)) || strcmp(own.hex, d->hex) || rfc3339_parse(str_of(j.created_at), &out->created_ns) ||
-			str_copy(out->user, sizeof(out->user), str_of(j.user)) || str_copy(out->workdir, sizeof(out->workdir), str_of(j.workdir)) ||
-			!values_are_text(j.env, j.cmd)))
+	if (!r && (digest_parse(&own, str_of(j.digest)) || strcmp(own.hex, d->hex) ||
+			  rfc3339_parse(str_of(j.created_at), &out->created_ns) ||
+			  str_copy(out->user, sizeof(out->user), str_of(j.user)) ||
+			  str_copy(out->workdir, sizeof(out->workdir), str_of(j.workdir)) ||
+			  !values_are_text(j.env, j.cmd)))
 		r = fail_as(why, ERR_internal, "malformed");
 	if (r < 0) {
 		fail_prefix(why, "pool/%s", path);
@@ -155,7 +156,8 @@ static int unknown(const char *what, struct fail *why)
 }
 
 /* NAME or digest into a digest; *name gets the name if it was one. */
-static int resolve(struct pool *p, const char *what, struct digest *d, char name[64], struct fail *why)
+static int resolve(
+	struct pool *p, const char *what, struct digest *d, char name[64], struct fail *why)
 {
 	char text[80];
 
@@ -191,7 +193,8 @@ int image_find(struct pool *p, const char *name_or_digest, struct image_info *ou
 /* --- lists --- */
 
 /* Calls FN for each plain entry of a directory of the pool, until it answers other than 0. */
-static int each_entry(struct pool *p, const char *dir, int (*fn)(const char *entry, void *arg), void *arg, struct fail *why)
+static int each_entry(struct pool *p, const char *dir, int (*fn)(const char *entry, void *arg),
+	void *arg, struct fail *why)
 {
 	int fd = dir_open(p->fd, dir), r = 0;
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -222,7 +225,8 @@ static int list_add(struct listing *l, const struct digest *d, const char *name)
 	int r;
 
 	if (l->n == l->room) {
-		struct image_info *more = reallocarray(l->v, l->room ? l->room * 2 : 16, sizeof(*more));
+		struct image_info *more =
+			reallocarray(l->v, l->room ? l->room * 2 : 16, sizeof(*more));
 
 		if (!more)
 			return fail_set(l->why, -ENOMEM, "listing images: out of memory");
@@ -231,7 +235,8 @@ static int list_add(struct listing *l, const struct digest *d, const char *name)
 	}
 	r = config_read(l->p, d, &l->v[l->n], NULL);
 	if (r < 0)
-		return 0; /* removed meanwhile, or damaged: image_find() says what is wrong with it */
+		return 0; /* removed meanwhile, or damaged: image_find() says what is wrong with it
+			   */
 	snprintf(l->v[l->n].name, sizeof(l->v[l->n].name), "%.63s", name);
 	l->n++;
 	return 0;
@@ -243,7 +248,9 @@ static int list_name(const char *entry, void *arg)
 	struct digest d;
 	char text[80];
 
-	if (!str_is_name(str_of(entry)) || pool_name_read(l->p, "images", entry, text, sizeof(text)) || digest_parse(&d, str_of(text)))
+	if (!str_is_name(str_of(entry)) ||
+		pool_name_read(l->p, "images", entry, text, sizeof(text)) ||
+		digest_parse(&d, str_of(text)))
 		return 0;
 	return list_add(l, &d, entry);
 }
@@ -315,7 +322,7 @@ int image_open(struct pool *p, const struct digest *d, struct fail *why)
 struct removal {
 	struct pool *p;
 	const struct digest *d;
-	bool names_too;		/* remove the names that point at it; else only count them */
+	bool names_too; /* remove the names that point at it; else only count them */
 	unsigned names;
 };
 
@@ -325,7 +332,8 @@ static int removal_name(const char *entry, void *arg)
 	char text[80];
 	struct digest d;
 
-	if (!pool_name_read(rm->p, "images", entry, text, sizeof(text)) && !digest_parse(&d, str_of(text)) && !strcmp(d.hex, rm->d->hex)) {
+	if (!pool_name_read(rm->p, "images", entry, text, sizeof(text)) &&
+		!digest_parse(&d, str_of(text)) && !strcmp(d.hex, rm->d->hex)) {
 		rm->names++;
 		if (rm->names_too)
 			return pool_name_remove(rm->p, "images", entry);
@@ -377,13 +385,15 @@ int image_name_check(const char *name, struct fail *why)
 		return 0;
 	if (!str_is_name(str_of(name)) || !digest_parse(&d, str_of(name))) {
 		fail_as(why, ERR_bad_request, "\"%.80s\" is no name for an image", name);
-		fail_remedy(why, "a name is at most 63 of a-z, 0-9, '.', '_' and '-', and begins with a letter or digit");
+		fail_remedy(why, "a name is at most 63 of a-z, 0-9, '.', '_' and '-', and begins "
+				 "with a letter or digit");
 		return -EINVAL;
 	}
 	return 0;
 }
 
-int image_store(struct pool *p, const char *tmpname, const char *name, struct image_info *info, struct fail *why)
+int image_store(struct pool *p, const char *tmpname, const char *name, struct image_info *info,
+	struct fail *why)
 {
 	struct image_info old;
 	char file[80];

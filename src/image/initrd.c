@@ -1,22 +1,25 @@
-/* initrd.c - the guest's first root: the agent as /init, and the modules in the order in which it inserts them.
+/* initrd.c - the guest's first root: the agent as /init, and the modules in the order in which it
+ * inserts them.
  *
- *   /init  /dev/console  /modules/NNN-name.ko  /modules/order (those names, one a line)  and empty directories to mount on
+ *   /init  /dev/console  /modules/NNN-name.ko  /modules/order (those names, one a line)  and empty
+ * directories to mount on
  *
- * Not compressed: the kernel then copies instead of decompressing, which counts under emulation. Found again by what it was made of:
- * names/initrds/DIGEST-OF(layout, kernel, list of modules, agent) holds the digest. */
+ * Not compressed: the kernel then copies instead of decompressing, which counts under emulation.
+ * Found again by what it was made of: names/initrds/DIGEST-OF(layout, kernel, list of modules,
+ * agent) holds the digest. */
 #include <fcntl.h>
 #include <stdio.h>
 
 #include "image/cpio.h"
 #include "image/pool.h"
 
-#define LAYOUT 1		/* raise it when the archive is laid out differently */
+#define LAYOUT 1 /* raise it when the archive is laid out differently */
 #define INITRD_MAX (256 * MIB)
 #define AGENT_MAX (32 * MIB)
 
 struct parts {
 	const struct digest *kernel;
-	char *agent, *order;	/* file contents */
+	char *agent, *order; /* file contents */
 	size_t agent_len, order_len;
 };
 
@@ -27,22 +30,26 @@ static int read_parts(struct pool *p, const char *agent_path, struct parts *in, 
 
 	n = file_read(AT_FDCWD, agent_path, &in->agent, AGENT_MAX);
 	if (n < 0) {
-		fail_as(why, ERR_host_unsuitable, "the agent %s: %s", agent_path, strerror((int)-n));
+		fail_as(why, ERR_host_unsuitable, "the agent %s: %s", agent_path,
+			strerror((int)-n));
 		fail_remedy(why, "make builds space-agent");
 		return (int)n;
 	}
 	in->agent_len = (size_t)n;
 	if (n < 4 || memcmp(in->agent, "\177ELF", 4))
-		return fail_as(why, ERR_host_unsuitable, "the agent %s is not a program", agent_path);
+		return fail_as(
+			why, ERR_host_unsuitable, "the agent %s is not a program", agent_path);
 	snprintf(path, sizeof(path), "kernels/%s/order", in->kernel->hex);
 	n = file_read(p->fd, path, &in->order, 64 * KIB);
 	if (n < 0)
-		return fail_as(why, ERR_not_found, "no kernel sha256:%s in the pool", in->kernel->hex);
+		return fail_as(
+			why, ERR_not_found, "no kernel sha256:%s in the pool", in->kernel->hex);
 	in->order_len = (size_t)n;
 	return 0;
 }
 
-/* What the archive is made of, as one digest. The kernel's digest and the list of modules name every module. */
+/* What the archive is made of, as one digest. The kernel's digest and the list of modules name
+ * every module. */
 static int key_of(const struct parts *in, struct digest *key)
 {
 	autobuf struct buf text = { 0 };
@@ -50,7 +57,8 @@ static int key_of(const struct parts *in, struct digest *key)
 
 	buf_init(&text, 128 * KIB);
 	digest_of_text(&agent, (struct str){ in->agent, in->agent_len });
-	if (buf_addf(&text, "%d\n%s\n%s\n", LAYOUT, in->kernel->hex, agent.hex) || buf_add(&text, in->order, in->order_len))
+	if (buf_addf(&text, "%d\n%s\n%s\n", LAYOUT, in->kernel->hex, agent.hex) ||
+		buf_add(&text, in->order, in->order_len))
 		return -ENOMEM;
 	digest_of_text(key, buf_str(&text));
 	return 0;
@@ -78,8 +86,10 @@ static int add_modules(struct pool *p, const struct parts *in, struct cpio *c, s
 			continue;
 		}
 		if (!path_is_plain(line) || line.n > 80)
-			return fail_as(why, ERR_internal, "the kernel's list of modules is malformed");
-		snprintf(path, sizeof(path), "kernels/%s/modules/" STR_FMT, in->kernel->hex, STR_ARG(line));
+			return fail_as(
+				why, ERR_internal, "the kernel's list of modules is malformed");
+		snprintf(path, sizeof(path), "kernels/%s/modules/" STR_FMT, in->kernel->hex,
+			STR_ARG(line));
 		n = file_read(p->fd, path, &ko, 64 * MIB);
 		if (n < 0)
 			return pool_fail(why, (int)n, "pool/%s", path);
@@ -95,7 +105,8 @@ static int add_modules(struct pool *p, const struct parts *in, struct cpio *c, s
 
 static int compose(struct pool *p, const struct parts *in, struct buf *out, struct fail *why)
 {
-	static const char *const dirs[] = { "dev", "proc", "sys", "run", "tmp", "newroot", "modules" };
+	static const char *const dirs[] = { "dev", "proc", "sys", "run", "tmp", "newroot",
+		"modules" };
 	struct cpio c;
 	int r;
 
@@ -108,10 +119,12 @@ static int compose(struct pool *p, const struct parts *in, struct buf *out, stru
 	if (r < 0)
 		return r;
 	r = cpio_end(&c);
-	return r < 0 ? fail_set(why, r, "initramfs: %s", r == -ENOBUFS ? "too large" : strerror(-r)) : 0;
+	return r < 0 ? fail_set(why, r, "initramfs: %s", r == -ENOBUFS ? "too large" : strerror(-r))
+		     : 0;
 }
 
-static int store(struct pool *p, const struct buf *archive, const struct digest *key, struct digest *d, struct fail *why)
+static int store(struct pool *p, const struct buf *archive, const struct digest *key,
+	struct digest *d, struct fail *why)
 {
 	char name[POOL_TMPNAME], file[80];
 	autoclose int fd = pool_tmpfile(p, "initrd-", name, why);
@@ -130,7 +143,8 @@ static int store(struct pool *p, const struct buf *archive, const struct digest 
 	return pool_name_write(p, "initrds", key->hex, d->hex, why);
 }
 
-int initrd_ensure(struct pool *p, const struct digest *kernel, const char *agent_path, struct digest *out, struct fail *why)
+int initrd_ensure(struct pool *p, const struct digest *kernel, const char *agent_path,
+	struct digest *out, struct fail *why)
 {
 	struct parts in = { .kernel = kernel };
 	struct digest key, d;
@@ -146,7 +160,8 @@ int initrd_ensure(struct pool *p, const struct digest *kernel, const char *agent
 		r = fail_set(why, -ENOMEM, "initramfs: out of memory");
 	if (r < 0)
 		goto out;
-	if (!pool_name_read(p, "initrds", key.hex, text, sizeof(text)) && !digest_parse(&d, str_of(text))) {
+	if (!pool_name_read(p, "initrds", key.hex, text, sizeof(text)) &&
+		!digest_parse(&d, str_of(text))) {
 		snprintf(file, sizeof(file), "initrds/%s.cpio", d.hex);
 		if (!faccessat(p->fd, file, R_OK, 0)) {
 			*out = d;
@@ -174,6 +189,8 @@ int initrd_open(struct pool *p, const struct digest *d, struct fail *why)
 	snprintf(path, sizeof(path), "initrds/%s.cpio", d->hex);
 	fd = openat(p->fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
-		return errno == ENOENT ? fail_as(why, ERR_not_found, "no initramfs sha256:%s in the pool", d->hex) : pool_fail(why, -errno, "pool/%s", path);
+		return errno == ENOENT ? fail_as(why, ERR_not_found,
+						 "no initramfs sha256:%s in the pool", d->hex)
+				       : pool_fail(why, -errno, "pool/%s", path);
 	return fd;
 }

@@ -1,7 +1,9 @@
-/* kernel.c - Debian's kernel for the guests: downloaded and unpacked into the pool, never installed on the host.
+/* kernel.c - Debian's kernel for the guests: downloaded and unpacked into the pool, never installed
+ * on the host.
  *
- * kernels/DIGEST/ holds what a guest needs and no more: the ELF kernel, the modules of the list below with everything they need (decompressed), their order, and
- * the list itself (`wanted`). A kernel that was laid out for another list is laid out again from its package. */
+ * kernels/DIGEST/ holds what a guest needs and no more: the ELF kernel, the modules of the list
+ * below with everything they need (decompressed), their order, and the list itself (`wanted`). A
+ * kernel that was laid out for another list is laid out again from its package. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,11 +19,14 @@
 #define PACKAGE "linux-image-cloud-amd64"
 #define PREFIX "linux-image-6"
 #define CURRENT "current"
-#define KERNEL_LAYOUT 1		/* raise it when the directory is laid out differently */
+#define KERNEL_LAYOUT 1 /* raise it when the directory is laid out differently */
 
-/* What the agent needs to mount the root and to be reached comes first; the rest, below a comment line of the order, is for use inside and may be
- * inserted once it serves. All of it is in a template's memory, and so in everything that is started from one. '?': this kernel may lack it. */
+/* What the agent needs to mount the root and to be reached comes first; the rest, below a comment
+ * line of the order, is for use inside and may be inserted once it serves. All of it is in a
+ * template's memory, and so in everything that is started from one. '?': this kernel may lack it.
+ */
 #define LATER "# later: for use inside"
+/* clang-format off */
 static const char *const wanted[] = {
 	/* to boot */
 	"virtio_mmio", "virtio_blk", "virtio_net", "virtio_rng", "erofs", "ext4", "overlay", "af_packet",
@@ -29,18 +34,21 @@ static const char *const wanted[] = {
 	/* FUSE, VPNs and tunnels, loop mounts, containers' networks */
 	"fuse", "tun", "loop", "veth", "bridge", "br_netfilter", "dummy",
 	/* nft, and iptables on top of it */
-	"nf_tables", "nft_compat", "nft_chain_nat", "nft_ct", "nft_masq", "nft_nat", "nft_redir", "nft_reject_inet", "?nft_reject_ipv4",
-	"?nft_reject_ipv6", "nft_limit", "nft_log", "?nft_fib_inet", "?nft_counter", "nf_conntrack", "?nf_conntrack_netlink",
-	"xt_MASQUERADE", "xt_REDIRECT", "xt_nat", "xt_conntrack", "?xt_state", "xt_tcpudp", "xt_addrtype", "xt_comment", "xt_mark",
-	"xt_multiport", "xt_limit", "xt_LOG", "xt_owner", "?ipt_REJECT", "?ip6t_REJECT",
+	"nf_tables", "nft_compat", "nft_chain_nat", "nft_ct", "nft_masq", "nft_nat", "nft_redir",
+	"nft_reject_inet", "?nft_reject_ipv4", "?nft_reject_ipv6", "nft_limit", "nft_log",
+	"?nft_fib_inet", "?nft_counter", "nf_conntrack", "?nf_conntrack_netlink",
+	"xt_MASQUERADE", "xt_REDIRECT", "xt_nat", "xt_conntrack", "?xt_state", "xt_tcpudp",
+	"xt_addrtype", "xt_comment", "xt_mark", "xt_multiport", "xt_limit", "xt_LOG", "xt_owner",
+	"?ipt_REJECT", "?ip6t_REJECT",
 	NULL,
 };
+/* clang-format on */
 
 struct maker {
 	struct pool *p;
 	const struct progress *pr;
-	char src[POOL_TMPNAME];		/* the unpacked package, in the pool's tmp */
-	char dst[POOL_TMPNAME];		/* what becomes kernels/DIGEST */
+	char src[POOL_TMPNAME]; /* the unpacked package, in the pool's tmp */
+	char dst[POOL_TMPNAME]; /* what becomes kernels/DIGEST */
 	int srcfd, dstfd;
 	struct modules mods;
 	struct kernel_info info;
@@ -55,12 +63,14 @@ static void wanted_text(struct buf *b)
 		buf_addf(b, "%s\n", *w);
 }
 
-/* Modules end in a signature and this mark. The guest's kernel does not insist on one, and checking it is nearly half of the time that inserting a
- * module takes under emulation (62 modules: 300 ms without, 530 with), so it is cut off: the kernel says once that it is tainted. */
+/* Modules end in a signature and this mark. The guest's kernel does not insist on one, and checking
+ * it is nearly half of the time that inserting a module takes under emulation (62 modules: 300 ms
+ * without, 530 with), so it is cut off: the kernel says once that it is tainted. */
 static struct str unsigned_module(struct str elf)
 {
 	static const char mark[] = "~Module signature appended~\n";
-	const size_t trailer = 12;	/* struct module_signature; its last four bytes are the signature's length */
+	const size_t trailer =
+		12; /* struct module_signature; its last four bytes are the signature's length */
 	struct cur c;
 	uint32_t n;
 
@@ -107,7 +117,8 @@ int kernel_current(struct pool *p, struct kernel_info *out, struct fail *why)
 	struct kernel_info k = { 0 };
 	char text[80];
 
-	if (pool_name_read(p, "kernels", CURRENT, text, sizeof(text)) || digest_parse(&k.digest, str_of(text)) || kernel_check(p, &k)) {
+	if (pool_name_read(p, "kernels", CURRENT, text, sizeof(text)) ||
+		digest_parse(&k.digest, str_of(text)) || kernel_check(p, &k)) {
 		fail_as(why, ERR_not_found, "there is no guest kernel in the pool yet");
 		fail_remedy(why, "make up fetches one");
 		return -ENOENT;
@@ -126,7 +137,9 @@ int kernel_open(struct pool *p, const struct digest *d, struct fail *why)
 	snprintf(path, sizeof(path), "kernels/%s/vmlinux", d->hex);
 	fd = openat(p->fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
-		return errno == ENOENT ? fail_as(why, ERR_not_found, "no kernel sha256:%s in the pool", d->hex) : pool_fail(why, -errno, "pool/%s", path);
+		return errno == ENOENT ? fail_as(why, ERR_not_found,
+						 "no kernel sha256:%s in the pool", d->hex)
+				       : pool_fail(why, -errno, "pool/%s", path);
 	return fd;
 }
 
@@ -143,7 +156,9 @@ static int unpack(struct maker *m, const char *deb, struct fail *why)
 {
 	char dir[4400];
 	const char *const argv[] = { "dpkg-deb", "-x", deb, dir, NULL };
-	const struct tool t = { .argv = argv, .package = "dpkg", .timeout_s = 300, .tick = unpack_tick, .arg = m };
+	const struct tool t = {
+		.argv = argv, .package = "dpkg", .timeout_s = 300, .tick = unpack_tick, .arg = m
+	};
 	int r;
 
 	snprintf(dir, sizeof(dir), "%s/%s", m->p->tmp, m->src);
@@ -157,7 +172,8 @@ static int unpack(struct maker *m, const char *deb, struct fail *why)
 	return m->srcfd < 0 ? pool_fail(why, m->srcfd, "%s", dir) : 0;
 }
 
-/* The release is the one directory under lib/modules (or usr/lib/modules, as newer packages have it). */
+/* The release is the one directory under lib/modules (or usr/lib/modules, as newer packages have
+ * it). */
 static int find_release(struct maker *m, int *modfd, struct fail *why)
 {
 	static const char *const roots[] = { "lib/modules", "usr/lib/modules" };
@@ -172,7 +188,8 @@ static int find_release(struct maker *m, int *modfd, struct fail *why)
 		while ((e = readdir(d))) {
 			struct str s = str_of(e->d_name);
 
-			if (path_is_plain(s) && !str_copy(m->info.release, sizeof(m->info.release), s))
+			if (path_is_plain(s) &&
+				!str_copy(m->info.release, sizeof(m->info.release), s))
 				r = *modfd = dir_open(dirfd(d), e->d_name);
 		}
 		closedir(d);
@@ -184,7 +201,8 @@ static int find_release(struct maker *m, int *modfd, struct fail *why)
 
 static int write_file(int dirfd_, const char *name, struct str s, struct fail *why)
 {
-	autoclose int fd = openat(dirfd_, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	autoclose int fd =
+		openat(dirfd_, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	int r = fd < 0 ? -errno : write_all(fd, s.p, s.n);
 
 	if (!r && fsync(fd))
@@ -206,7 +224,8 @@ static int make_vmlinux(struct maker *m, struct fail *why)
 	step(m->pr, "extracting the kernel", -1);
 	n = file_read(m->srcfd, path, &image, 128 * MIB);
 	if (n < 0)
-		return fail_as(why, ERR_internal, "%s of the kernel package: %s", path, strerror((int)-n));
+		return fail_as(
+			why, ERR_internal, "%s of the kernel package: %s", path, strerror((int)-n));
 	r = payload_extract((struct str){ image, (size_t)n }, &elf, why);
 	if (!r)
 		r = write_file(m->dstfd, "vmlinux", buf_str(&elf), why);
@@ -218,7 +237,8 @@ static int make_vmlinux(struct maker *m, struct fail *why)
 
 static bool is_module(struct str name)
 {
-	return str_ends(name, ".ko") || str_ends(name, ".ko.xz") || str_ends(name, ".ko.zst") || str_ends(name, ".ko.gz");
+	return str_ends(name, ".ko") || str_ends(name, ".ko.xz") || str_ends(name, ".ko.zst") ||
+	       str_ends(name, ".ko.gz");
 }
 
 /* A module file as an ELF image in OUT, whatever it is compressed with. */
@@ -249,7 +269,7 @@ static int scan(struct maker *m, int modfd, const char *path, int depth, struct 
 		return pool_fail(why, r, "%s", path);
 	}
 	while (!r && (e = readdir(d))) {
-		struct str s = str_of(e->d_name), info;
+		struct str s = str_of(e->d_name), info = { 0 };
 		autobuf struct buf elf = { 0 };
 		char sub[512];
 
@@ -272,8 +292,10 @@ static int scan(struct maker *m, int modfd, const char *path, int depth, struct 
 	return r;
 }
 
-/* modules/NAME.ko for each of the order, and the order: one name a line, the first BOOT ones above the comment. */
-static int lay_out(struct maker *m, int modfd, const size_t *order, size_t n, size_t boot, struct fail *why)
+/* modules/NAME.ko for each of the order, and the order: one name a line, the first BOOT ones above
+ * the comment. */
+static int lay_out(
+	struct maker *m, int modfd, const size_t *order, size_t n, size_t boot, struct fail *why)
 {
 	autobuf struct buf text = { 0 };
 	autoclose int dir = -1;
@@ -311,7 +333,8 @@ static int make_modules(struct maker *m, int modfd, struct fail *why)
 	const char *to_boot[WANTED_TO_BOOT + 1] = { NULL };
 	autofree size_t *order = NULL, *first = NULL;
 	ssize_t len = file_read(modfd, "modules.builtin", &builtin, 1 * MIB);
-	ssize_t info_len = file_read(modfd, "modules.builtin.modinfo", &info, 4 * MIB); /* kernels before 5.2 have none */
+	ssize_t info_len = file_read(modfd, "modules.builtin.modinfo", &info,
+		4 * MIB); /* kernels before 5.2 have none */
 	size_t n, boot;
 	int r;
 
@@ -319,7 +342,8 @@ static int make_modules(struct maker *m, int modfd, struct fail *why)
 	if (len < 0)
 		return pool_fail(why, (int)len, "modules.builtin");
 	if (modules_add_builtin(&m->mods, (struct str){ builtin, (size_t)len }) ||
-		(info_len > 0 && modules_add_builtin_info(&m->mods, (struct str){ info, (size_t)info_len })))
+		(info_len > 0 &&
+			modules_add_builtin_info(&m->mods, (struct str){ info, (size_t)info_len })))
 		return fail_set(why, -ENOMEM, "modules.builtin: out of memory");
 	r = scan(m, modfd, "kernel", 0, why);
 	/* The same walk over the front of the list gives the front of the order. */
@@ -378,7 +402,8 @@ static int make(struct maker *m, const char *deb, struct fail *why)
 	return r ? r : publish(m, why);
 }
 
-int kernel_ensure(struct pool *p, const struct progress *pr, struct kernel_info *out, struct fail *why)
+int kernel_ensure(
+	struct pool *p, const struct progress *pr, struct kernel_info *out, struct fail *why)
 {
 	struct maker m = { .p = p, .pr = pr, .srcfd = -1, .dstfd = -1 };
 	struct apt apt;

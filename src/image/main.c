@@ -1,10 +1,14 @@
-/* space-image - builds what the pool holds: the guest's kernel, its initramfs, images. Run by spaced as a child of its own.
+/* space-image - builds what the pool holds: the guest's kernel, its initramfs, images. Run by
+ * spaced as a child of its own.
  *
- * Prints one JSON object a line: {"step":"unpacking the kernel","done":0.4} (done: 0 to 1, null if unknown) and last {"image":{…}}, {"kernel":{…}},
- * {"initrd":{…}}, {"images":[…]}, {"pool":{…}} or {"error":{code,message,remedy}}. Exit status 0, 1 (failed) or 2 (wrong usage).
+ * Prints one JSON object a line: {"step":"unpacking the kernel","done":0.4} (done: 0 to 1, null if
+ * unknown) and last {"image":{…}}, {"kernel":{…}},
+ * {"initrd":{…}}, {"images":[…]}, {"pool":{…}} or {"error":{code,message,remedy}}. Exit status 0, 1
+ * (failed) or 2 (wrong usage).
  *
- * The work is done by a child; this process waits for it. SIGTERM, SIGINT, SIGHUP, a crash of the child and our own death all end the same way:
- * the child and everything that it started are killed, and what it had begun is swept out of the pool. */
+ * The work is done by a child; this process waits for it. SIGTERM, SIGINT, SIGHUP, a crash of the
+ * child and our own death all end the same way: the child and everything that it started are
+ * killed, and what it had begun is swept out of the pool. */
 #include <getopt.h>
 #include <poll.h>
 #include <signal.h>
@@ -21,7 +25,8 @@
 
 static const char usage[] =
 	"usage: space-image --state-dir DIR [--pool-size BYTES] [--no-mount] COMMAND\n"
-	"  build-base [NAME]             Debian 12 with Python, Node.js, git, curl, sudo (name: base)\n"
+	"  build-base [NAME]             Debian 12 with Python, Node.js, git, curl, sudo (name: "
+	"base)\n"
 	"  build-packages NAME PKG...    Debian 12 with these packages\n"
 	"  build-dir NAME DIR            a directory\n"
 	"  build-oci NAME REF            oci:PATH[:TAG] or docker://HOST/NAME[:TAG]\n"
@@ -115,7 +120,8 @@ static int cmd_build_base(struct pool *p, char **argv, int n, struct fail *why)
 static int cmd_build_packages(struct pool *p, char **argv, int n, struct fail *why)
 {
 	struct image_info i;
-	int r = image_build_debian(p, argv[0], (const char *const *)argv + 1, (size_t)n - 1, &progress, &i, why);
+	int r = image_build_debian(
+		p, argv[0], (const char *const *)argv + 1, (size_t)n - 1, &progress, &i, why);
 
 	return r < 0 ? r : emit_image(&i);
 }
@@ -235,7 +241,9 @@ static int cmd_initrd(struct pool *p, char **argv, int n, struct fail *why)
 static int cmd_pool(struct pool *p, char **argv, int n, struct fail *why)
 {
 	static const char *const names[] = {
-		[POOL_CLONE_NATIVE] = "native", [POOL_CLONE_XFS_IMAGE] = "xfs-image", [POOL_CLONE_COPY] = "copy",
+		[POOL_CLONE_NATIVE] = "native",
+		[POOL_CLONE_XFS_IMAGE] = "xfs-image",
+		[POOL_CLONE_COPY] = "copy",
 	};
 	autobuf struct buf b = { 0 };
 	struct pool_info i;
@@ -262,7 +270,7 @@ static int cmd_pool(struct pool *p, char **argv, int n, struct fail *why)
 
 static const struct command {
 	const char *name;
-	int min, max;		/* arguments */
+	int min, max; /* arguments */
 	int (*fn)(struct pool *p, char **argv, int n, struct fail *why);
 } commands[] = {
 	{ "build-base", 0, 1, cmd_build_base },
@@ -300,7 +308,8 @@ static int work(const struct options *o, const struct command *c, char **argv, i
 	return r < 0 ? 1 : 0;
 }
 
-/* Everything that the child started is ours now (we are the subreaper): wait until all of it is gone. */
+/* Everything that the child started is ours now (we are the subreaper): wait until all of it is
+ * gone. */
 static void reap_all(void)
 {
 	int64_t until = mono_ms() + 10000;
@@ -378,7 +387,8 @@ static int supervise(const struct options *o, const struct command *c, char **ar
 		return 1;
 	}
 	if (pid == 0) {
-		/* Signals stay blocked here: a Ctrl-C goes to the whole group, and only the parent acts on it. */
+		/* Signals stay blocked here: a Ctrl-C goes to the whole group, and only the parent
+		 * acts on it. */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		_exit(getppid() == self ? work(o, c, argv, n) : 1);
 	}
@@ -394,8 +404,12 @@ static int wrong_usage(void)
 int main(int argc, char **argv)
 {
 	static const struct option longs[] = {
-		{ "state-dir", required_argument, NULL, 's' }, { "pool-size", required_argument, NULL, 'p' }, { "no-mount", no_argument, NULL, 'n' },
-		{ "help", no_argument, NULL, 'h' }, { "version", no_argument, NULL, 'v' }, { 0 },
+		{ "state-dir", required_argument, NULL, 's' },
+		{ "pool-size", required_argument, NULL, 'p' },
+		{ "no-mount", no_argument, NULL, 'n' },
+		{ "help", no_argument, NULL, 'h' },
+		{ "version", no_argument, NULL, 'v' },
+		{ 0 },
 	};
 	struct options o = { .may_mount = true };
 	int c;

@@ -84,7 +84,8 @@ int modules_add_builtin_info(struct modules *m, struct str text)
 
 	do {
 		more = str_cut(rest, '\0', &line, &rest);
-		if (!str_cut(line, '=', &key, &value) || !str_ends(key, ".alias") || memchr(value.p, ':', value.n) || canonical(name, value))
+		if (!str_cut(line, '=', &key, &value) || !str_ends(key, ".alias") ||
+			memchr(value.p, ':', value.n) || canonical(name, value))
 			continue;
 		r = buf_addf(&m->builtin, "%s\n", name);
 		if (r < 0)
@@ -126,8 +127,10 @@ static int take_field(struct module *m, struct str key, struct str value)
 		return append(&m->depends, value, 2048);
 	if (str_eqz(key, "softdep"))
 		return append(&m->softdep, value, SOFTDEP_MAX);
-	/* Names of devices are no business of ours, and there are thousands; what a softdep names has neither ':' nor '*'. */
-	if (str_eqz(key, "alias") && value.n < MODULE_NAME && !memchr(value.p, ':', value.n) && !memchr(value.p, '*', value.n)) {
+	/* Names of devices are no business of ours, and there are thousands; what a softdep names
+	 * has neither ':' nor '*'. */
+	if (str_eqz(key, "alias") && value.n < MODULE_NAME && !memchr(value.p, ':', value.n) &&
+		!memchr(value.p, '*', value.n)) {
 		int r = append(&m->alias, value, 4096);
 
 		return r == -ENOBUFS ? 0 : r;
@@ -169,7 +172,8 @@ int modules_add(struct modules *m, const char *path, struct str modinfo, struct 
 		r = -ENOMEM;
 	if (r < 0) {
 		module_free(&new);
-		return fail_set(why, r, "kernel module %s: %s", path, r == -ENOMEM ? "out of memory" : "its .modinfo is malformed");
+		return fail_set(why, r, "kernel module %s: %s", path,
+			r == -ENOMEM ? "out of memory" : "its .modinfo is malformed");
 	}
 	m->v[m->n++] = new;
 	return 0;
@@ -183,8 +187,9 @@ int modinfo_of(struct str elf, struct str *out, struct fail *why)
 	if (elf.n < sizeof(h))
 		return fail_set(why, -EBADMSG, "not an ELF file");
 	memcpy(&h, elf.p, sizeof(h));
-	if (memcmp(h.e_ident, ELFMAG, SELFMAG) || h.e_ident[EI_CLASS] != ELFCLASS64 || h.e_shentsize != sizeof(sh) || h.e_shstrndx >= h.e_shnum ||
-		h.e_shoff > elf.n || elf.n - h.e_shoff < (uint64_t)h.e_shnum * sizeof(sh))
+	if (memcmp(h.e_ident, ELFMAG, SELFMAG) || h.e_ident[EI_CLASS] != ELFCLASS64 ||
+		h.e_shentsize != sizeof(sh) || h.e_shstrndx >= h.e_shnum || h.e_shoff > elf.n ||
+		elf.n - h.e_shoff < (uint64_t)h.e_shnum * sizeof(sh))
 		return fail_set(why, -EBADMSG, "not a 64-bit ELF file with sections");
 	memcpy(&names, elf.p + h.e_shoff + h.e_shstrndx * sizeof(sh), sizeof(names));
 	if (names.sh_offset > elf.n || names.sh_size > elf.n - names.sh_offset)
@@ -193,7 +198,8 @@ int modinfo_of(struct str elf, struct str *out, struct fail *why)
 		static const char want[] = ".modinfo";
 
 		memcpy(&sh, elf.p + h.e_shoff + i * sizeof(sh), sizeof(sh));
-		if (sh.sh_type != SHT_PROGBITS || sh.sh_name > names.sh_size || names.sh_size - sh.sh_name < sizeof(want) ||
+		if (sh.sh_type != SHT_PROGBITS || sh.sh_name > names.sh_size ||
+			names.sh_size - sh.sh_name < sizeof(want) ||
 			memcmp(elf.p + names.sh_offset + sh.sh_name, want, sizeof(want)))
 			continue;
 		if (sh.sh_offset > elf.n || sh.sh_size > elf.n - sh.sh_offset)
@@ -208,7 +214,7 @@ int modinfo_of(struct str elf, struct str *out, struct fail *why)
 
 struct walk {
 	const struct modules *m;
-	uint8_t *mark;		/* 0 unseen, 1 under way (a cycle of softdeps ends here), 2 in the order */
+	uint8_t *mark; /* 0 unseen, 1 under way (a cycle of softdeps ends here), 2 in the order */
 	size_t *order, n;
 	struct fail *why;
 };
@@ -239,7 +245,8 @@ static bool is_builtin(const struct modules *m, const char *name)
 	return false;
 }
 
-/* By name, else by alias (unless the kernel itself answers to it); of several the generic one, since the others may find no hardware. -1: none. */
+/* By name, else by alias (unless the kernel itself answers to it); of several the generic one,
+ * since the others may find no hardware. -1: none. */
 static ssize_t module_find(const struct modules *m, const char *name)
 {
 	ssize_t found = -1;
@@ -308,7 +315,10 @@ static int visit(struct walk *w, struct str name, bool optional)
 	int r;
 
 	if (canonical(c, name))
-		return optional ? 0 : fail_set(w->why, -EBADMSG, "\"" STR_FMT "\" is no name of a kernel module", (int)MIN(name.n, 40), name.p);
+		return optional ? 0
+				: fail_set(w->why, -EBADMSG,
+					  "\"" STR_FMT "\" is no name of a kernel module",
+					  (int)MIN(name.n, 40), name.p);
 	i = module_find(w->m, c);
 	if (i < 0) {
 		if (optional || is_builtin(w->m, c))
@@ -329,7 +339,8 @@ static int visit(struct walk *w, struct str name, bool optional)
 	return visit_softdeps(w, m, "post:");
 }
 
-int modules_order(const struct modules *m, const char *const *wanted, size_t **order, size_t *n, struct fail *why)
+int modules_order(const struct modules *m, const char *const *wanted, size_t **order, size_t *n,
+	struct fail *why)
 {
 	autofree uint8_t *mark = calloc(m->n + 1, 1);
 	autofree size_t *list = calloc(m->n + 1, sizeof(*list));

@@ -1,6 +1,7 @@
 /* node.c - the checkpoint tree on disk: nodes/ID/{node.json,memory,state,disk}.
  *
- * A node is written in the pool's own tmp directory and renamed when everything in it is on disk: nodes/ never holds half of one. */
+ * A node is written in the pool's own tmp directory and renamed when everything in it is on disk:
+ * nodes/ never holds half of one. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,7 +15,8 @@
 /* node.json as fields_read() fills it in. */
 struct node_json {
 	int64_t format;
-	const char *id, *parent, *image, *kernel, *initrd, *driver, *driver_version, *created, *label;
+	const char *id, *parent, *image, *kernel, *initrd, *driver, *driver_version, *created,
+		*label;
 	int64_t vcpus, memory, disk, own_bytes, agent_protocol;
 	bool has_memory;
 };
@@ -80,18 +82,25 @@ static int node_to_json(const struct node *n, struct buf *out)
 /* What the table cannot say. */
 static int node_from_json(const struct node_json *j, struct node *n, struct fail *why)
 {
-	struct { const char *name, *text; struct digest *to; } digests[] = {
-		{ "image", j->image, &n->image }, { "kernel", j->kernel, &n->kernel }, { "initrd", j->initrd, &n->initrd },
+	struct {
+		const char *name, *text;
+		struct digest *to;
+	} digests[] = {
+		{ "image", j->image, &n->image },
+		{ "kernel", j->kernel, &n->kernel },
+		{ "initrd", j->initrd, &n->initrd },
 	};
 
-	if (!id_valid(str_of(j->id), 'n') || (j->parent && *j->parent && !id_valid(str_of(j->parent), 'n')))
+	if (!id_valid(str_of(j->id), 'n') ||
+		(j->parent && *j->parent && !id_valid(str_of(j->parent), 'n')))
 		return fail_as(why, ERR_internal, "an id in it is malformed");
 	for (size_t i = 0; i < ARRAY_LEN(digests); i++)
 		if (*digests[i].text && digest_parse(digests[i].to, str_of(digests[i].text)))
 			return fail_as(why, ERR_internal, "%s: not a digest", digests[i].name);
 	if (rfc3339_parse(str_of(j->created), &n->created_ns))
 		return fail_as(why, ERR_internal, "created: not a time");
-	if (str_copy(n->id, sizeof(n->id), str_of(j->id)) || str_copy(n->parent, sizeof(n->parent), str_of(j->parent)) ||
+	if (str_copy(n->id, sizeof(n->id), str_of(j->id)) ||
+		str_copy(n->parent, sizeof(n->parent), str_of(j->parent)) ||
 		str_copy(n->driver, sizeof(n->driver), str_of(j->driver)) ||
 		str_copy(n->driver_version, sizeof(n->driver_version), str_of(j->driver_version)) ||
 		str_copy(n->label, sizeof(n->label), str_of(j->label)))
@@ -238,7 +247,8 @@ int node_remove(struct pool *p, const char *id, struct fail *why)
 		return bad_id(why);
 	if (nodes < 0)
 		return pool_fail(why, nodes, "pool/nodes");
-	/* Out of nodes/ first, so that an interrupted removal leaves no half of a checkpoint there. */
+	/* Out of nodes/ first, so that an interrupted removal leaves no half of a checkpoint there.
+	 */
 	pool_tmpname(gone, "gone-");
 	if (renameat(nodes, id, p->tmpfd, gone))
 		return absent(id, -errno, why);

@@ -1,4 +1,5 @@
-/* oci.c - images out of OCI layouts and registries: skopeo copies, umoci unpacks the layers, we read the configuration.
+/* oci.c - images out of OCI layouts and registries: skopeo copies, umoci unpacks the layers, we
+ * read the configuration.
  *
  * Kept of the configuration: Env, WorkingDir, User, and Entrypoint and Cmd as one command. */
 #include <fcntl.h>
@@ -10,7 +11,7 @@
 #include "image/tool.h"
 
 #define TAG "image"
-#define BLOB_MAX (8 * MIB)	/* of an index, manifest or configuration */
+#define BLOB_MAX (8 * MIB) /* of an index, manifest or configuration */
 #define REF_MAX 512
 
 /* --- the configuration --- */
@@ -30,7 +31,8 @@ static int read_env(json_t *list, json_t **out)
 
 	if (!env)
 		return -ENOMEM;
-	json_array_foreach(list, i, v) {
+	json_array_foreach(list, i, v)
+	{
 		struct str s = str_of(json_string_value(v)), key, value;
 		autofree char *name = NULL;
 
@@ -53,12 +55,10 @@ static int read_cmd(json_t *entry, json_t *cmd, json_t **out)
 	size_t i;
 	int r = both ? 0 : -ENOMEM;
 
-	json_array_foreach(entry, i, v)
-		if (!r && json_is_string(v))
-			r = json_array_append(both, v) ? -ENOMEM : 0;
-	json_array_foreach(cmd, i, v)
-		if (!r && json_is_string(v))
-			r = json_array_append(both, v) ? -ENOMEM : 0;
+	json_array_foreach(entry, i, v) if (!r && json_is_string(v)) r =
+		json_array_append(both, v) ? -ENOMEM : 0;
+	json_array_foreach(cmd, i, v) if (!r && json_is_string(v)) r =
+		json_array_append(both, v) ? -ENOMEM : 0;
 	if (r < 0 || !json_array_size(both)) {
 		json_decref(both);
 		return r;
@@ -84,11 +84,14 @@ int oci_config_read(struct str text, struct image_info *info, struct fail *why)
 	str_cut(str_of(text_of(config, "User")), ':', &user, &group);
 	if (str_copy(info->user, sizeof(info->user), user) || str_has_ctl(user))
 		return fail_as(why, ERR_bad_request, "the image's User is too long or malformed");
-	if (str_copy(info->workdir, sizeof(info->workdir), str_of(text_of(config, "WorkingDir"))) || str_has_ctl(str_of(info->workdir)))
-		return fail_as(why, ERR_bad_request, "the image's WorkingDir is too long or malformed");
+	if (str_copy(info->workdir, sizeof(info->workdir), str_of(text_of(config, "WorkingDir"))) ||
+		str_has_ctl(str_of(info->workdir)))
+		return fail_as(
+			why, ERR_bad_request, "the image's WorkingDir is too long or malformed");
 	r = read_env(json_object_get(config, "Env"), &info->env);
 	if (!r)
-		r = read_cmd(json_object_get(config, "Entrypoint"), json_object_get(config, "Cmd"), &info->cmd);
+		r = read_cmd(json_object_get(config, "Entrypoint"), json_object_get(config, "Cmd"),
+			&info->cmd);
 	return r < 0 ? fail_set(why, r, "the image's configuration: out of memory") : 0;
 }
 
@@ -104,12 +107,15 @@ static int read_blob(int dir, const char *digest, char **text, size_t *len, stru
 	snprintf(path, sizeof(path), "blobs/sha256/%s", d.hex);
 	n = file_read(dir, path, text, BLOB_MAX);
 	if (n < 0)
-		return fail_as(why, ERR_bad_request, "the OCI layout lacks %.20s… or it is over %llu MiB", digest, BLOB_MAX / MIB);
+		return fail_as(why, ERR_bad_request,
+			"the OCI layout lacks %.20s… or it is over %llu MiB", digest,
+			BLOB_MAX / MIB);
 	*len = (size_t)n;
 	return 0;
 }
 
-/* index.json -> manifest -> configuration. The layout is the one that skopeo just wrote, with one image in it. */
+/* index.json -> manifest -> configuration. The layout is the one that skopeo just wrote, with one
+ * image in it. */
 static int read_config(int dir, struct image_info *info, struct fail *why)
 {
 	autofree char *index = NULL, *manifest = NULL, *config = NULL;
@@ -123,7 +129,8 @@ static int read_config(int dir, struct image_info *info, struct fail *why)
 	ij = json_read((struct str){ index, (size_t)n }, why);
 	if (!ij)
 		return -EBADMSG;
-	r = read_blob(dir, text_of(json_array_get(json_object_get(ij, "manifests"), 0), "digest"), &manifest, &len, why);
+	r = read_blob(dir, text_of(json_array_get(json_object_get(ij, "manifests"), 0), "digest"),
+		&manifest, &len, why);
 	if (r < 0)
 		return r;
 	mj = json_read((struct str){ manifest, len }, why);
@@ -149,7 +156,8 @@ static void on_tick(void *arg)
 
 int oci_ref_check(const char *ref, struct fail *why)
 {
-	static const char *const kinds[] = { "oci:", "docker://", "oci-archive:", "docker-archive:" };
+	static const char *const kinds[] = { "oci:", "docker://",
+		"oci-archive:", "docker-archive:" };
 	struct str s = str_of(ref);
 
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
@@ -163,7 +171,8 @@ int oci_ref_check(const char *ref, struct fail *why)
 		return 0;
 	}
 	fail_as(why, ERR_bad_request, "ref: not a reference to an image");
-	fail_remedy(why, "oci:/PATH/OF/LAYOUT[:TAG], oci-archive:/FILE or docker://HOST/NAME[:TAG]");
+	fail_remedy(
+		why, "oci:/PATH/OF/LAYOUT[:TAG], oci-archive:/FILE or docker://HOST/NAME[:TAG]");
 	return -EINVAL;
 }
 
@@ -180,7 +189,10 @@ static int reword(const char *what, const char *remedy, int err, struct fail *wh
 	s = strstr(copy_, "msg=\"");
 	if (!s)
 		s = strstr(copy_, "failed: ");
-	for (s = !s ? copy_ : *s == 'm' ? s + 5 : s + 8; *s && *s != '"' && n < sizeof(text) - 1; s++) {
+	for (s = !s	     ? copy_
+		 : *s == 'm' ? s + 5
+			     : s + 8;
+		*s && *s != '"' && n < sizeof(text) - 1; s++) {
 		if (*s == '\\' && s[1])
 			s++;
 		text[n++] = *s;
@@ -192,17 +204,24 @@ static int reword(const char *what, const char *remedy, int err, struct fail *wh
 	return why->err;
 }
 
-static int copy(struct pool *p, const char *ref, const char *layout, const struct progress *pr, struct fail *why)
+static int copy(struct pool *p, const char *ref, const char *layout, const struct progress *pr,
+	struct fail *why)
 {
 	char target[4600];
 	struct waiting w = { pr, "fetching the image" };
 	const char *argv[16] = { "skopeo" };
 	size_t n = 1;
-	const struct tool t = { .argv = argv, .package = "skopeo", .isolate = true, .timeout_s = 3600, .tick = on_tick, .arg = &w };
+	const struct tool t = { .argv = argv,
+		.package = "skopeo",
+		.isolate = true,
+		.timeout_s = 3600,
+		.tick = on_tick,
+		.arg = &w };
 	int r;
 
 	snprintf(target, sizeof(target), "oci:%s:" TAG, layout);
-	/* Whose signatures count is the host's policy to say; where it has none, TLS and digests are what there is. */
+	/* Whose signatures count is the host's policy to say; where it has none, TLS and digests
+	 * are what there is. */
 	if (access("/etc/containers/policy.json", F_OK))
 		argv[n++] = "--insecure-policy";
 	argv[n++] = "--override-os=linux";
@@ -215,24 +234,35 @@ static int copy(struct pool *p, const char *ref, const char *layout, const struc
 	argv[n++] = target;
 	step(pr, w.what, -1);
 	r = tool_run(&t, why);
-	return r < 0 ? reword("the image cannot be fetched", "skopeo inspect REF on this host says more", r, why) : 0;
+	return r < 0 ? reword("the image cannot be fetched",
+			       "skopeo inspect REF on this host says more", r, why)
+		     : 0;
 }
 
 static int unpack(const char *layout, const char *root, const struct progress *pr, struct fail *why)
 {
 	char image[4600];
 	struct waiting w = { pr, "unpacking the layers" };
-	const char *const argv[] = { "umoci", "--log=error", "raw", "unpack", "--image", image, root, NULL };
-	const struct tool t = { .argv = argv, .package = "umoci", .isolate = true, .timeout_s = 3600, .tick = on_tick, .arg = &w };
+	const char *const argv[] = { "umoci", "--log=error", "raw", "unpack", "--image", image,
+		root, NULL };
+	const struct tool t = { .argv = argv,
+		.package = "umoci",
+		.isolate = true,
+		.timeout_s = 3600,
+		.tick = on_tick,
+		.arg = &w };
 	int r;
 
 	snprintf(image, sizeof(image), "%s:" TAG, layout);
 	step(pr, w.what, -1);
 	r = tool_run(&t, why);
-	return r < 0 ? reword("the image cannot be unpacked", "umoci raw unpack on this host says more", r, why) : 0;
+	return r < 0 ? reword("the image cannot be unpacked",
+			       "umoci raw unpack on this host says more", r, why)
+		     : 0;
 }
 
-static int build(struct pool *p, const char *name, const char *ref, struct tree *tree, const struct progress *pr, struct image_info *info, struct fail *why)
+static int build(struct pool *p, const char *name, const char *ref, struct tree *tree,
+	const struct progress *pr, struct image_info *info, struct fail *why)
 {
 	char layout[4400], root[4400];
 	autoclose int layout_fd = -1, root_fd = -1;
@@ -258,7 +288,8 @@ static int build(struct pool *p, const char *name, const char *ref, struct tree 
 	return r ? r : image_pack(p, name, root, tree->began_ns, pr, info, why);
 }
 
-int image_build_oci(struct pool *p, const char *name, const char *ref, const struct progress *pr, struct image_info *out, struct fail *why)
+int image_build_oci(struct pool *p, const char *name, const char *ref, const struct progress *pr,
+	struct image_info *out, struct fail *why)
 {
 	struct image_info info = { 0 };
 	struct tree tree;

@@ -34,7 +34,8 @@ void tree_end(struct tree *t)
 
 /* --- walking --- */
 
-/* Calls FN for everything below the directory FD (which is closed), not following links, not leaving the file system. */
+/* Calls FN for everything below the directory FD (which is closed), not following links, not
+ * leaving the file system. */
 typedef int walk_fn(int dirfd, const char *name, const struct stat *st, void *arg);
 
 static int walk(int fd, dev_t dev, int depth, walk_fn *fn, void *arg)
@@ -59,7 +60,9 @@ static int walk(int fd, dev_t dev, int depth, walk_fn *fn, void *arg)
 			continue;
 		}
 		if (S_ISDIR(st.st_mode) && st.st_dev == dev)
-			r = depth == DEPTH_MAX ? -ELOOP : walk(dir_open(dirfd(d), e->d_name), dev, depth + 1, fn, arg);
+			r = depth == DEPTH_MAX
+				    ? -ELOOP
+				    : walk(dir_open(dirfd(d), e->d_name), dev, depth + 1, fn, arg);
 		if (!r)
 			r = fn(dirfd(d), e->d_name, &st, arg);
 	}
@@ -86,8 +89,8 @@ static int walk_path(const char *path, walk_fn *fn, void *arg)
 struct census {
 	uint64_t bytes;
 	unsigned entries, limit;
-	int64_t since_ns;	/* 0: none is too new */
-	int64_t newest_s;	/* of those before it */
+	int64_t since_ns; /* 0: none is too new */
+	int64_t newest_s; /* of those before it */
 };
 
 static int count(int dirfd_, const char *name, const struct stat *st, void *arg)
@@ -98,7 +101,8 @@ static int count(int dirfd_, const char *name, const struct stat *st, void *arg)
 	(void)name;
 	if (S_ISREG(st->st_mode))
 		c->bytes += (uint64_t)st->st_size;
-	if ((!c->since_ns || st->st_mtim.tv_sec < c->since_ns / NS_PER_S) && st->st_mtim.tv_sec > c->newest_s)
+	if ((!c->since_ns || st->st_mtim.tv_sec < c->since_ns / NS_PER_S) &&
+		st->st_mtim.tv_sec > c->newest_s)
 		c->newest_s = st->st_mtim.tv_sec;
 	return ++c->entries == c->limit ? 1 : 0;
 }
@@ -111,8 +115,9 @@ uint64_t tree_bytes(const char *path, unsigned limit)
 	return c.bytes;
 }
 
-/* Files made by the build get the time of the newest one that was not: the same packages then give the same image. (Not all files get one time:
- * Python compares a source's time with the one in its compiled file, and would compile again at every start.) */
+/* Files made by the build get the time of the newest one that was not: the same packages then give
+ * the same image. (Not all files get one time: Python compares a source's time with the one in its
+ * compiled file, and would compile again at every start.) */
 static int level(int dirfd_, const char *name, const struct stat *st, void *arg)
 {
 	const struct census *c = arg;
@@ -136,8 +141,8 @@ static int level_times(const char *root, struct census *c, struct fail *why)
 
 struct packing {
 	const struct progress *pr;
-	int fd;			/* the image under way */
-	uint64_t bytes;		/* of the files that go into it */
+	int fd;		/* the image under way */
+	uint64_t bytes; /* of the files that go into it */
 };
 
 static void pack_tick(void *arg)
@@ -151,11 +156,13 @@ static void pack_tick(void *arg)
 	step(k->pr, "packing the image", done);
 }
 
-/* The file system's UUID is made from the image's configuration. So the digest of the file covers it: the same files with another ENV are another
- * image, and the same of both is the same image again. */
+/* The file system's UUID is made from the image's configuration. So the digest of the file covers
+ * it: the same files with another ENV are another image, and the same of both is the same image
+ * again. */
 static int uuid_option(char out[40], const struct image_info *i)
 {
-	autofree char *env = i->env ? json_dumps(i->env, JSON_COMPACT | JSON_SORT_KEYS) : strdup("{}");
+	autofree char *env =
+		i->env ? json_dumps(i->env, JSON_COMPACT | JSON_SORT_KEYS) : strdup("{}");
 	autofree char *cmd = i->cmd ? json_dumps(i->cmd, JSON_COMPACT) : strdup("[]");
 	autobuf struct buf text = { 0 };
 	struct digest d;
@@ -169,14 +176,22 @@ static int uuid_option(char out[40], const struct image_info *i)
 	return 0;
 }
 
-static int run_mkfs(const char *image, const char *root, const struct census *c, const struct image_info *info, struct packing *k, struct fail *why)
+static int run_mkfs(const char *image, const char *root, const struct census *c,
+	const struct image_info *info, struct packing *k, struct fail *why)
 {
 	char epoch[48], uuid[40];
 	const char *const env[] = { epoch, NULL };
-	/* Not compressed: a file's first use is 15 to 40 % faster under emulation (python3 650 against 810 ms, git 95 against 180), and a template's
-	 * page cache holds it as it is. Costs 128 MB for the base image. */
-	const char *const argv[] = { "mkfs.erofs", "--quiet", "-x2", uuid, "-Eforce-inode-extended", image, root, NULL };
-	const struct tool t = { .argv = argv, .env = env, .package = "erofs-utils", .timeout_s = 3600, .tick = pack_tick, .arg = k };
+	/* Not compressed: a file's first use is 15 to 40 % faster under emulation (python3 650
+	 * against 810 ms, git 95 against 180), and a template's page cache holds it as it is. Costs
+	 * 128 MB for the base image. */
+	const char *const argv[] = { "mkfs.erofs", "--quiet", "-x2", uuid, "-Eforce-inode-extended",
+		image, root, NULL };
+	const struct tool t = { .argv = argv,
+		.env = env,
+		.package = "erofs-utils",
+		.timeout_s = 3600,
+		.tick = pack_tick,
+		.arg = k };
 
 	if (uuid_option(uuid, info))
 		return fail_set(why, -ENOMEM, "the image's configuration: out of memory");
@@ -186,7 +201,8 @@ static int run_mkfs(const char *image, const char *root, const struct census *c,
 	return tool_run(&t, why);
 }
 
-int image_pack(struct pool *p, const char *name, const char *root, int64_t since_ns, const struct progress *pr, struct image_info *info, struct fail *why)
+int image_pack(struct pool *p, const char *name, const char *root, int64_t since_ns,
+	const struct progress *pr, struct image_info *info, struct fail *why)
 {
 	struct census c = { .since_ns = since_ns };
 	struct packing k = { .pr = pr };

@@ -24,8 +24,9 @@ bool elf_is_x86_64(struct str s, unsigned type)
 	if (s.n < sizeof(h))
 		return false;
 	memcpy(&h, s.p, sizeof(h));
-	return !memcmp(h.e_ident, ELFMAG, SELFMAG) && h.e_ident[EI_CLASS] == ELFCLASS64 && h.e_ident[EI_DATA] == ELFDATA2LSB &&
-		h.e_machine == EM_X86_64 && (!type || h.e_type == type);
+	return !memcmp(h.e_ident, ELFMAG, SELFMAG) && h.e_ident[EI_CLASS] == ELFCLASS64 &&
+	       h.e_ident[EI_DATA] == ELFDATA2LSB && h.e_machine == EM_X86_64 &&
+	       (!type || h.e_type == type);
 }
 
 /* --- LZ4, as the kernel's build compresses: `lz4 -l`, 8 MiB blocks without checksums --- */
@@ -92,7 +93,8 @@ static int lz4_legacy(struct str in, struct buf *out)
 		uint32_t n = cur_le32(&c);
 		const uint8_t *p;
 
-		/* In a bzImage the uncompressed size (4 bytes) comes after the last block; nothing marks the end. */
+		/* In a bzImage the uncompressed size (4 bytes) comes after the last block; nothing
+		 * marks the end. */
 		if (n > cur_left(&c))
 			return cur_left(&c) == 0 && out->n && n == (uint32_t)out->n ? 0 : -EBADMSG;
 		p = cur_take(&c, n);
@@ -202,9 +204,15 @@ static const struct {
 	{ "gzip", "\x1f\x8b", 2, NULL },
 #endif
 #ifdef HAVE_LZMA
-	{ "xz", "\xfd" "7zXZ", 6, unxz },
+	{ "xz",
+		"\xfd"
+		"7zXZ",
+		6, unxz },
 #else
-	{ "xz", "\xfd" "7zXZ", 6, NULL },
+	{ "xz",
+		"\xfd"
+		"7zXZ",
+		6, NULL },
 #endif
 #ifdef HAVE_ZSTD
 	{ "zstd", "\x28\xb5\x2f\xfd", 4, unzstd },
@@ -221,13 +229,18 @@ int decompress(struct str in, struct buf *out, struct fail *why)
 		if (in.n < formats[i].n || memcmp(in.p, formats[i].magic, formats[i].n))
 			continue;
 		if (!formats[i].fn)
-			return fail_as(why, ERR_unsupported, "compressed with %s, which this build does not know", formats[i].name);
+			return fail_as(why, ERR_unsupported,
+				"compressed with %s, which this build does not know",
+				formats[i].name);
 		if (in.n > UINT32_MAX)
 			return fail_set(why, -EFBIG, "%s data over 4 GiB", formats[i].name);
 		r = formats[i].fn(in, out);
 		if (r == -ENOBUFS)
-			return fail_set(why, r, "%s data: more than %zu bytes", formats[i].name, out->max);
-		return r < 0 ? fail_set(why, r, "%s data: %s", formats[i].name, r == -ENOMEM ? "out of memory" : "corrupt or cut off") : 0;
+			return fail_set(
+				why, r, "%s data: more than %zu bytes", formats[i].name, out->max);
+		return r < 0 ? fail_set(why, r, "%s data: %s", formats[i].name,
+				       r == -ENOMEM ? "out of memory" : "corrupt or cut off")
+			     : 0;
 	}
 	return fail_set(why, -EBADMSG, "not compressed in a way that is known");
 }
@@ -246,19 +259,20 @@ int payload_extract(struct str image, struct buf *out, struct fail *why)
 	if (elf_is_x86_64(image, 0))
 		return buf_adds(out, image);
 	(void)cur_take(&c, 0x1f1);
-	sects = cur_u8(&c);			/* 1f1 setup_sects */
+	sects = cur_u8(&c); /* 1f1 setup_sects */
 	(void)cur_take(&c, 0x1fe - 0x1f2);
-	flag = cur_u8(&c);			/* 1fe boot_flag */
+	flag = cur_u8(&c); /* 1fe boot_flag */
 	flag |= (uint16_t)(cur_u8(&c) << 8);
 	(void)cur_take(&c, 2);
-	magic = cur_le32(&c);			/* 202 "HdrS" */
-	version = cur_u8(&c);			/* 206 */
+	magic = cur_le32(&c); /* 202 "HdrS" */
+	version = cur_u8(&c); /* 206 */
 	version |= (uint16_t)(cur_u8(&c) << 8);
 	(void)cur_take(&c, 0x248 - 0x208);
-	at = cur_le32(&c);			/* 248 payload_offset, from the end of the setup sectors */
-	len = cur_le32(&c);			/* 24c payload_length */
+	at = cur_le32(&c);  /* 248 payload_offset, from the end of the setup sectors */
+	len = cur_le32(&c); /* 24c payload_length */
 	if (c.bad || flag != 0xaa55 || magic != 0x53726448 || version < 0x208)
-		return fail_set(why, -EBADMSG, "not a Linux bzImage of boot protocol 2.08 or later");
+		return fail_set(
+			why, -EBADMSG, "not a Linux bzImage of boot protocol 2.08 or later");
 	c = cur_of(image.p, image.n);
 	(void)cur_take(&c, ((sects ? sects : 4) + 1) * 512U);
 	(void)cur_take(&c, at);

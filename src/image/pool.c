@@ -13,9 +13,12 @@
 #include "base/random.h"
 #include "image/xfs.h"
 
+/* clang-format off */
 static const char *const folders[] = {
-	"kernels", "initrds", "images", "names", "names/images", "names/initrds", "names/kernels", "nodes", "sandboxes", "disks", "tmp",
+	"kernels", "initrds", "images", "names", "names/images", "names/initrds", "names/kernels",
+	"nodes", "sandboxes", "disks", "tmp",
 };
+/* clang-format on */
 
 int pool_fail(struct fail *f, int err, const char *fmt, ...)
 {
@@ -37,12 +40,15 @@ int pool_fail(struct fail *f, int err, const char *fmt, ...)
 
 /* --- making it --- */
 
-/* Can files of this directory be cloned? Tried, because what a file system's name promises depends on how it was made. */
+/* Can files of this directory be cloned? Tried, because what a file system's name promises depends
+ * on how it was made. */
 static bool can_clone(int dirfd)
 {
 	static const char src[] = ".clone-from", dst[] = ".clone-to";
-	autoclose int a = openat(dirfd, src, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-	autoclose int b = openat(dirfd, dst, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	autoclose int a =
+		openat(dirfd, src, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	autoclose int b =
+		openat(dirfd, dst, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 	char block[4096];
 	bool ok;
 
@@ -63,7 +69,8 @@ static uint64_t default_size(int state_fd)
 }
 
 /* Mounts the XFS image at STATE/pool, making it first. -EOPNOTSUPP: this host has to copy. */
-static int use_xfs_image(int state_fd, const char *state_dir, const char *path, uint64_t size, struct fail *why)
+static int use_xfs_image(
+	int state_fd, const char *state_dir, const char *path, uint64_t size, struct fail *why)
 {
 	int loop, r;
 
@@ -74,18 +81,30 @@ static int use_xfs_image(int state_fd, const char *state_dir, const char *path, 
 	if (r < 0)
 		return r;
 	if (!xfs_is_mounted(path, &loop))
-		return fail_as(why, ERR_internal, "storage pool: the mount at %s is not there", path);
+		return fail_as(
+			why, ERR_internal, "storage pool: the mount at %s is not there", path);
 	return 0;
 }
 
-/* May this host not mount at all (a container without the right)? Then copies are the answer, not an error. */
+/* May this host not mount at all (a container without the right)? Then copies are the answer, not
+ * an error. */
 static bool mount_forbidden(int err)
 {
-	return err == -EOPNOTSUPP || err == -EPERM || err == -EACCES || err == -ENODEV || err == -ENOENT || err == -ENXIO;
+	return err == -EOPNOTSUPP || err == -EPERM || err == -EACCES || err == -ENODEV ||
+	       err == -ENOENT || err == -ENXIO;
 }
 
-/* Finds or makes the file system at STATE/pool; *clone says which kind. The caller holds the pool's lock. */
-static int settle(int state_fd, const char *state_dir, const char *path, bool may_mount, uint64_t size, enum pool_clone *clone, struct fail *why)
+/* A pool that cannot become as large as it should is still a pool; pool_info() tells its size. */
+static void grow(int state_fd, const char *path, uint64_t size)
+{
+	if (size)
+		(void)xfs_image_grow(state_fd, path, size, NULL);
+}
+
+/* Finds or makes the file system at STATE/pool; *clone says which kind. The caller holds the pool's
+ * lock. */
+static int settle(int state_fd, const char *state_dir, const char *path, bool may_mount,
+	uint64_t size, enum pool_clone *clone, struct fail *why)
 {
 	autoclose int fd = -1;
 	bool existed = xfs_image_exists(state_fd), used, native;
@@ -93,22 +112,26 @@ static int settle(int state_fd, const char *state_dir, const char *path, bool ma
 
 	if (existed && xfs_is_mounted(path, &loop) && loop >= 0) {
 		*clone = POOL_CLONE_XFS_IMAGE;
-		return size ? xfs_image_grow(state_fd, path, size, why) : 0;
+		grow(state_fd, path, size);
+		return 0;
 	}
 	fd = dir_open(AT_FDCWD, path);
 	if (fd < 0)
 		return pool_fail(why, fd, "%s", path);
 	native = can_clone(fd);
-	used = !faccessat(fd, "images", F_OK, 0); /* a pool lives on the host's own file system already: do not mount over it */
+	used = !faccessat(fd, "images", F_OK,
+		0); /* a pool lives on the host's own file system already: do not mount over it */
 	*clone = native ? POOL_CLONE_NATIVE : POOL_CLONE_COPY;
 	if (!existed && (native || used || !may_mount))
 		return 0;
 	if (!may_mount)
-		return fail_as(why, ERR_host_unsuitable, "the storage pool is not mounted at %s", path);
+		return fail_as(
+			why, ERR_host_unsuitable, "the storage pool is not mounted at %s", path);
 	r = use_xfs_image(state_fd, state_dir, path, size, why);
 	if (r == 0) {
 		*clone = POOL_CLONE_XFS_IMAGE;
-		return size ? xfs_image_grow(state_fd, path, size, why) : 0;
+		grow(state_fd, path, size);
+		return 0;
 	}
 	if (mount_forbidden(r) && !existed) {
 		unlinkat(state_fd, XFS_IMAGE, 0);
@@ -127,7 +150,8 @@ static int make_folders(int fd, struct fail *why)
 	return 0;
 }
 
-/* Removes the work directories of processes that are gone. The caller holds the pool's lock, so that none is being made. */
+/* Removes the work directories of processes that are gone. The caller holds the pool's lock, so
+ * that none is being made. */
 static void sweep(int tmpfd)
 {
 	int fd = openat(tmpfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -196,7 +220,8 @@ static int lock_state(int state_fd, struct fail *why)
 	return fd;
 }
 
-int pool_open(const char *state_dir, bool may_mount, uint64_t size, struct pool **out, struct fail *why)
+int pool_open(
+	const char *state_dir, bool may_mount, uint64_t size, struct pool **out, struct fail *why)
 {
 	autoclose int state_fd = -1, lock = -1;
 	autofree char *real = NULL;
@@ -269,7 +294,8 @@ void pool_close(struct pool *p)
 	free(p);
 }
 
-/* Waits for the loop device to let go of the image: autoclear happens a moment after the unmount returns. */
+/* Waits for the loop device to let go of the image: autoclear happens a moment after the unmount
+ * returns. */
 static void loop_settle(int loop)
 {
 	char path[64];
@@ -306,7 +332,8 @@ int pool_unmount(const char *state_dir, struct fail *why)
 			int err = -errno;
 
 			fail_set(why, err, "unmounting %s: %s", path, strerror(-err));
-			fail_remedy(why, "end what uses it (spaced, sandboxes): fuser -vm %s", path);
+			fail_remedy(
+				why, "end what uses it (spaced, sandboxes): fuser -vm %s", path);
 			return err;
 		}
 		usleep(50000);
@@ -365,7 +392,8 @@ int pool_anon(struct pool *p, mode_t mode, struct fail *why)
 	return fd;
 }
 
-int pool_publish(struct pool *p, const char *name, const char *dir, const char *file, struct fail *why)
+int pool_publish(
+	struct pool *p, const char *name, const char *dir, const char *file, struct fail *why)
 {
 	autoclose int fd = openat(p->tmpfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	autoclose int dfd = dir_open(p->fd, dir);
@@ -392,7 +420,8 @@ int pool_name_read(struct pool *p, const char *kind, const char *name, char *val
 	return str_copy(value, size, (struct str){ text, (size_t)n });
 }
 
-int pool_name_write(struct pool *p, const char *kind, const char *name, const char *value, struct fail *why)
+int pool_name_write(
+	struct pool *p, const char *kind, const char *name, const char *value, struct fail *why)
 {
 	char path[192], line[300];
 	int n = snprintf(line, sizeof(line), "%.256s\n", value), r;

@@ -8,9 +8,10 @@
 #include "base/file.h"
 
 #define ACCOUNTS_MAX (256 * KIB)
-#define SHADOW_DAY "19723"	/* 2024-01-01: the day of last change, the same in every build */
+#define SHADOW_DAY "19723" /* 2024-01-01: the day of last change, the same in every build */
 
-/* Lines that the user's account adds. The password field `*` lets nobody log in with one; `sudo` needs none. */
+/* Lines that the user's account adds. The password field `*` lets nobody log in with one; `sudo`
+ * needs none. */
 static const struct {
 	const char *file, *line;
 } accounts[] = {
@@ -35,15 +36,37 @@ static const struct {
 
 /* Of the build, its host or its moment. Directories lose what is in them, not themselves. */
 static const char *const litter[] = {
-	"etc/resolv.conf", "etc/passwd-", "etc/group-", "etc/shadow-", "etc/gshadow-", "etc/subuid-", "etc/subgid-", "etc/.pwd.lock",
-	"etc/apt/apt.conf.d/99mmdebstrap", "var/cache/ldconfig/aux-cache", "var/cache/debconf/config.dat-old",
-	"var/cache/debconf/templates.dat-old", "var/lib/dpkg/status-old", "var/lib/dpkg/diversions-old", "var/lib/dpkg/statoverride-old",
-	"var/lib/dpkg/available-old", "var/lib/dpkg/lock", "var/lib/dpkg/lock-frontend", "var/lib/apt/lists", "var/cache/apt", "var/log", "tmp", "run",
-	"var/tmp", "var/lib/systemd/random-seed", "dev",
+	"etc/resolv.conf",
+	"etc/passwd-",
+	"etc/group-",
+	"etc/shadow-",
+	"etc/gshadow-",
+	"etc/subuid-",
+	"etc/subgid-",
+	"etc/.pwd.lock",
+	"etc/apt/apt.conf.d/99mmdebstrap",
+	"var/cache/ldconfig/aux-cache",
+	"var/cache/debconf/config.dat-old",
+	"var/cache/debconf/templates.dat-old",
+	"var/lib/dpkg/status-old",
+	"var/lib/dpkg/diversions-old",
+	"var/lib/dpkg/statoverride-old",
+	"var/lib/dpkg/available-old",
+	"var/lib/dpkg/lock",
+	"var/lib/dpkg/lock-frontend",
+	"var/lib/apt/lists",
+	"var/cache/apt",
+	"var/log",
+	"tmp",
+	"run",
+	"var/tmp",
+	"var/lib/systemd/random-seed",
+	"dev",
 };
 
 /* Packages whose own installation scripts expect them, although no manual page is kept. */
-static const char *const kept_dirs[] = { "usr/share/man/man1", "usr/share/man/man5", "usr/share/man/man7", "usr/share/man/man8" };
+static const char *const kept_dirs[] = { "usr/share/man/man1", "usr/share/man/man5",
+	"usr/share/man/man7", "usr/share/man/man8" };
 
 static int make_dir(int rootfd, const char *path, mode_t mode)
 {
@@ -148,7 +171,8 @@ static int add_account(int rootfd, const char *path, const char *line)
 	return rewrite(rootfd, path, buf_str(&out));
 }
 
-/* The third field of /etc/shadow is the day when the password was changed: for system accounts, the day of the build. */
+/* The third field of /etc/shadow is the day when the password was changed: for system accounts, the
+ * day of the build. */
 static int level_shadow(int rootfd)
 {
 	autofree char *text = NULL;
@@ -165,8 +189,10 @@ static int level_shadow(int rootfd)
 		more = str_cut(rest, '\n', &line, &rest);
 		if (!line.n)
 			continue;
-		if (str_cut(line, ':', &name, &tail) && str_cut(tail, ':', &pass, &tail) && str_cut(tail, ':', &day, &tail))
-			r = buf_addf(&out, STR_FMT ":" STR_FMT ":" SHADOW_DAY ":" STR_FMT "\n", STR_ARG(name), STR_ARG(pass), STR_ARG(tail));
+		if (str_cut(line, ':', &name, &tail) && str_cut(tail, ':', &pass, &tail) &&
+			str_cut(tail, ':', &day, &tail))
+			r = buf_addf(&out, STR_FMT ":" STR_FMT ":" SHADOW_DAY ":" STR_FMT "\n",
+				STR_ARG(name), STR_ARG(pass), STR_ARG(tail));
 		else
 			r = buf_addf(&out, STR_FMT "\n", STR_ARG(line));
 	} while (!r && more);
@@ -194,7 +220,9 @@ static int make_home(int rootfd)
 			continue;
 		n = file_read(dirfd(d), e->d_name, &text, 1 * MIB);
 		snprintf(path, sizeof(path), "%s/%s", home, e->d_name);
-		r = n < 0 ? (int)n : put_file(rootfd, path, (struct str){ text, (size_t)n }, 0644, ROOTFS_UID);
+		r = n < 0 ? (int)n
+			  : put_file(rootfd, path, (struct str){ text, (size_t)n }, 0644,
+				    ROOTFS_UID);
 	}
 	if (d)
 		closedir(d);
@@ -216,7 +244,8 @@ static int finish(int rootfd, const char **what)
 	if (!r)
 		r = make_dir(rootfd, *what = "etc/sudoers.d", 0750);
 	for (size_t i = 0; !r && i < ARRAY_LEN(files); i++)
-		r = put_file(rootfd, *what = files[i].path, str_of(files[i].text), files[i].mode, 0);
+		r = put_file(
+			rootfd, *what = files[i].path, str_of(files[i].text), files[i].mode, 0);
 	for (size_t i = 0; !r && i < ARRAY_LEN(litter); i++)
 		r = empty(rootfd, *what = litter[i]);
 	for (size_t i = 0; !r && i < ARRAY_LEN(kept_dirs); i++)
@@ -235,8 +264,10 @@ int rootfs_finish(int rootfd, struct fail *why)
 	int r = finish(rootfd, &what);
 
 	if (r == -ENOSPC)
-		return fail_as(why, ERR_no_space, "finishing the image's root: the storage pool is full");
-	return r < 0 ? fail_set(why, r, "finishing the image's root: %s: %s", what, strerror(-r)) : 0;
+		return fail_as(
+			why, ERR_no_space, "finishing the image's root: the storage pool is full");
+	return r < 0 ? fail_set(why, r, "finishing the image's root: %s: %s", what, strerror(-r))
+		     : 0;
 }
 
 int rootfs_mount_points(int rootfd, struct fail *why)
@@ -244,14 +275,17 @@ int rootfs_mount_points(int rootfd, struct fail *why)
 	static const struct {
 		const char *path;
 		mode_t mode;
-	} dirs[] = { { "dev", 0755 }, { "proc", 0555 }, { "sys", 0555 }, { "run", 0755 }, { "tmp", 01777 }, { "etc", 0755 } };
+	} dirs[] = { { "dev", 0755 }, { "proc", 0555 }, { "sys", 0555 }, { "run", 0755 },
+		{ "tmp", 01777 }, { "etc", 0755 } };
 
 	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
 		if (!mkdirat(rootfd, dirs[i].path, dirs[i].mode)) {
 			if (fchmodat(rootfd, dirs[i].path, dirs[i].mode, 0))
-				return fail_set(why, -errno, "/%s of the image: %s", dirs[i].path, strerror(errno));
+				return fail_set(why, -errno, "/%s of the image: %s", dirs[i].path,
+					strerror(errno));
 		} else if (errno != EEXIST) {
-			return fail_set(why, -errno, "/%s of the image: %s", dirs[i].path, strerror(errno));
+			return fail_set(
+				why, -errno, "/%s of the image: %s", dirs[i].path, strerror(errno));
 		}
 	}
 	return 0;

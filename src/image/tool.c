@@ -19,15 +19,24 @@
 struct lines {
 	char cur[LINE_MAX_BYTES];
 	size_t n;
-	bool skip;		/* the rest of a line that was too long */
+	bool skip; /* the rest of a line that was too long */
 	char tail[TAIL_LINES][640];
 	unsigned count;
-	bool full;		/* somebody said "No space left on device" */
+	bool full; /* somebody said "No space left on device" */
 };
 
 static const char *const isolation[] = {
-	/* --kill-child makes the inner init die with unshare, and the kernel kills a PID namespace with its init. */
-	"unshare", "--pid", "--fork", "--kill-child=KILL", "--mount", "--mount-proc", "--propagation", "private", "--",
+	/* --kill-child makes the inner init die with unshare, and the kernel kills a PID namespace
+	   with its init. */
+	"unshare",
+	"--pid",
+	"--fork",
+	"--kill-child=KILL",
+	"--mount",
+	"--mount-proc",
+	"--propagation",
+	"private",
+	"--",
 };
 
 static void line_end(struct lines *l, const struct tool *t)
@@ -60,8 +69,8 @@ static void lines_feed(struct lines *l, const struct tool *t, const char *p, siz
 	}
 }
 
-/* The line worth repeating. apt's and mmdebstrap's errors begin with "E: ", the cause before its consequences; elsewhere it is the last line that speaks
- * of an error, else the last one. */
+/* The line worth repeating. apt's and mmdebstrap's errors begin with "E: ", the cause before its
+ * consequences; elsewhere it is the last line that speaks of an error, else the last one. */
 static const char *last_words(const struct lines *l)
 {
 	unsigned have = MIN(l->count, (unsigned)TAIL_LINES);
@@ -123,7 +132,8 @@ static _Noreturn void child(const struct tool *t, pid_t parent, const char *cons
 	signal(SIGPIPE, SIG_DFL);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	setpgid(0, 0);
-	if (getppid() != parent || nul < 0 || dup2(nul, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
+	if (getppid() != parent || nul < 0 || dup2(nul, 0) < 0 || dup2(out, 1) < 0 ||
+		dup2(out, 2) < 0)
 		_exit(126);
 	if (chdir(t->cwd ? t->cwd : "/"))
 		_exit(126);
@@ -137,7 +147,10 @@ static _Noreturn void child(const struct tool *t, pid_t parent, const char *cons
 static bool in_path(const char *name)
 {
 	const char *path = getenv("PATH");
-	struct str rest = str_of(path ? path : "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"), dir;
+	struct str rest = str_of(
+			   path ? path
+				: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+		   dir;
 	char full[512];
 
 	if (strchr(name, '/'))
@@ -147,7 +160,9 @@ static bool in_path(const char *name)
 
 		if (!str_cut(all, ':', &dir, &rest))
 			rest.n = 0;
-		if ((size_t)snprintf(full, sizeof(full), STR_FMT "/%s", STR_ARG(dir), name) < sizeof(full) && !access(full, X_OK))
+		if ((size_t)snprintf(full, sizeof(full), STR_FMT "/%s", STR_ARG(dir), name) <
+				sizeof(full) &&
+			!access(full, X_OK))
 			return true;
 	} while (rest.n);
 	return false;
@@ -194,7 +209,8 @@ static int said(const struct tool *t, const char *words, struct fail *why)
 {
 	size_t room = sizeof(why->msg) - strlen(t->argv[0]) - 20, n = strlen(words);
 
-	return fail_as(why, ERR_internal, "%s failed: %s%s", t->argv[0], n > room ? "…" : "", n > room ? words + n - room : words);
+	return fail_as(why, ERR_internal, "%s failed: %s%s", t->argv[0], n > room ? "…" : "",
+		n > room ? words + n - room : words);
 }
 
 static int verdict(const struct tool *t, int status, const struct lines *l, struct fail *why)
@@ -206,7 +222,8 @@ static int verdict(const struct tool *t, int status, const struct lines *l, stru
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 127 && !l->count)
 		return missing(t, why);
 	if (WIFSIGNALED(status))
-		return fail_as(why, ERR_internal, "%s ended by signal %d: %s", t->argv[0], WTERMSIG(status), last_words(l));
+		return fail_as(why, ERR_internal, "%s ended by signal %d: %s", t->argv[0],
+			WTERMSIG(status), last_words(l));
 	return said(t, last_words(l), why);
 }
 
@@ -226,7 +243,8 @@ int tool_run(const struct tool *t, struct fail *why)
 		argv[n++] = isolation[i];
 	for (const char *const *a = t->argv; *a; a++) {
 		if (n == TOOL_ARG_MAX - 1)
-			return fail_set(why, -E2BIG, "%s: more than %d arguments", t->argv[0], TOOL_ARG_MAX);
+			return fail_set(why, -E2BIG, "%s: more than %d arguments", t->argv[0],
+				TOOL_ARG_MAX);
 		argv[n++] = *a;
 	}
 	argv[n] = NULL;
@@ -248,7 +266,8 @@ int tool_run(const struct tool *t, struct fail *why)
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	if (r < 0)
-		return fail_as(why, ERR_deadline_exceeded, "%s did not end within %d s: %s", t->argv[0], t->timeout_s ? t->timeout_s : 3600, last_words(l));
+		return fail_as(why, ERR_deadline_exceeded, "%s did not end within %d s: %s",
+			t->argv[0], t->timeout_s ? t->timeout_s : 3600, last_words(l));
 	if (l->n)
 		line_end(l, t);
 	return verdict(t, status, l, why);

@@ -18,7 +18,9 @@
 #ifndef XFS_SUPER_MAGIC
 #define XFS_SUPER_MAGIC 0x58465342
 #endif
-#define SECTOR 4096	/* of loop device and file system: direct I/O then works on disks of either sector size */
+#define SECTOR                                                                                     \
+	4096 /* of loop device and file system: direct I/O then works on disks of either sector    \
+		size */
 
 bool xfs_image_exists(int state_fd)
 {
@@ -27,7 +29,8 @@ bool xfs_image_exists(int state_fd)
 	return !fstatat(state_fd, XFS_IMAGE, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode);
 }
 
-/* posix_fallocate() would write zeros where the file system cannot allocate ahead; that is not the promise we need. */
+/* posix_fallocate() would write zeros where the file system cannot allocate ahead; that is not the
+ * promise we need. */
 static int allocate(int fd, uint64_t size, struct fail *why)
 {
 	if (!fallocate(fd, 0, 0, (off_t)size))
@@ -35,7 +38,8 @@ static int allocate(int fd, uint64_t size, struct fail *why)
 	if (errno == EOPNOTSUPP || errno == ENOSYS)
 		return -EOPNOTSUPP;
 	if (errno == ENOSPC || errno == EFBIG)
-		return fail_as(why, ERR_no_space, "no room for a storage pool of %llu MiB", (unsigned long long)(size / MIB));
+		return fail_as(why, ERR_no_space, "no room for a storage pool of %llu MiB",
+			(unsigned long long)(size / MIB));
 	return fail_set(why, -errno, "allocating the storage pool: %s", strerror(errno));
 }
 
@@ -43,7 +47,8 @@ int xfs_image_make(int state_fd, const char *state_dir, uint64_t size, struct fa
 {
 	static const char half[] = XFS_IMAGE ".new";
 	char path[4200];
-	const char *const argv[] = { "mkfs.xfs", "-q", "-f", "-K", "-s", "size=4096", "-m", "reflink=1,crc=1", path, NULL };
+	const char *const argv[] = { "mkfs.xfs", "-q", "-f", "-K", "-s", "size=4096", "-m",
+		"reflink=1,crc=1", path, NULL };
 	const struct tool t = { .argv = argv, .package = "xfsprogs", .timeout_s = 120 };
 	int r;
 
@@ -51,12 +56,14 @@ int xfs_image_make(int state_fd, const char *state_dir, uint64_t size, struct fa
 		return 0;
 	size &= ~(MIB - 1);
 	if (size < XFS_IMAGE_MIN)
-		return fail_as(why, ERR_no_space, "a storage pool needs at least %llu MiB", (unsigned long long)(XFS_IMAGE_MIN / MIB));
+		return fail_as(why, ERR_no_space, "a storage pool needs at least %llu MiB",
+			(unsigned long long)(XFS_IMAGE_MIN / MIB));
 	snprintf(path, sizeof(path), "%s/%s", state_dir, half);
 	if (unlinkat(state_fd, half, 0) && errno != ENOENT)
 		return fail_set(why, -errno, "%s: %s", path, strerror(errno));
 	{
-		autoclose int fd = openat(state_fd, half, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+		autoclose int fd = openat(
+			state_fd, half, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 
 		if (fd < 0)
 			return fail_set(why, -errno, "%s: %s", path, strerror(errno));
@@ -88,18 +95,21 @@ static int loop_open(int n)
 			return fd;
 		if (errno != ENOENT && errno != ENXIO)
 			return -errno;
-		if (errno == ENOENT && tries == 10 && mknod(path, S_IFBLK | 0660, makedev(7, (unsigned)n)) && errno != EEXIST)
+		if (errno == ENOENT && tries == 10 &&
+			mknod(path, S_IFBLK | 0660, makedev(7, (unsigned)n)) && errno != EEXIST)
 			return -errno;
 		usleep(20000);
 	}
 	return -ENXIO;
 }
 
-/* A loop device over FD that frees itself with its last user: its descriptor, *number says which. */
+/* A loop device over FD that frees itself with its last user: its descriptor, *number says which.
+ */
 static int loop_attach(int fd, int *number)
 {
 	autoclose int ctl = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
-	struct loop_config c = { .fd = (unsigned)fd, .block_size = SECTOR,
+	struct loop_config c = { .fd = (unsigned)fd,
+		.block_size = SECTOR,
 		.info = { .lo_flags = LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO } };
 
 	if (ctl < 0)
@@ -138,8 +148,10 @@ int xfs_image_mount(int state_fd, const char *mount_point, struct fail *why)
 	if (dev < 0) {
 		int err = dev;
 
-		fail_as(why, ERR_host_unsuitable, "storage pool: no loop device: %s", strerror(-err));
-		fail_remedy(why, "modprobe loop; a container needs /dev/loop-control and the right to mount");
+		fail_as(why, ERR_host_unsuitable, "storage pool: no loop device: %s",
+			strerror(-err));
+		fail_remedy(why, "modprobe loop; a container needs /dev/loop-control and the right "
+				 "to mount");
 		return err;
 	}
 	snprintf(path, sizeof(path), "/dev/loop%d", n);
@@ -149,7 +161,8 @@ int xfs_image_mount(int state_fd, const char *mount_point, struct fail *why)
 
 		fail_as(why, ERR_host_unsuitable, "mounting the storage pool: %s", strerror(-err));
 		if (err == -EUCLEAN || err == -EIO || err == -EINVAL)
-			fail_remedy(why, "xfs_repair on the file " XFS_IMAGE " of the state directory; make purge starts anew");
+			fail_remedy(why, "xfs_repair on the file " XFS_IMAGE
+					 " of the state directory; make purge starts anew");
 		else
 			fail_remedy(why, "a kernel with XFS is needed: modprobe xfs");
 		return err;
@@ -190,15 +203,18 @@ int xfs_image_grow(int state_fd, const char *mount_point, uint64_t size, struct 
 	if (size <= (uint64_t)st.st_size)
 		return 0;
 	if (!xfs_is_mounted(mount_point, &loop) || loop < 0)
-		return fail_set(why, -ENOTSUP, "storage pool: %s is not our loop mount", mount_point);
+		return fail_set(
+			why, -ENOTSUP, "storage pool: %s is not our loop mount", mount_point);
 	r = allocate(fd, size, why);
 	if (r < 0) {
-		if (r == -ENOSPC && ftruncate(fd, st.st_size))
-			return r; /* what was allocated past the old end stays unused */
+		/* Gives back what was allocated past the old end; if even that fails it lies idle. */
+		(void)!ftruncate(fd, st.st_size);
 		return r;
 	}
 	dev = loop_open(loop);
 	if (dev < 0 || ioctl(dev, LOOP_SET_CAPACITY, 0))
-		return fail_set(why, dev < 0 ? dev : -errno, "storage pool: growing the loop device: %s", strerror(dev < 0 ? -dev : errno));
+		return fail_set(why, dev < 0 ? dev : -errno,
+			"storage pool: growing the loop device: %s",
+			strerror(dev < 0 ? -dev : errno));
 	return tool_run(&t, why);
 }

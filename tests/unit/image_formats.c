@@ -1,4 +1,5 @@
-/* What the image room reads and writes byte by byte: kernels, modules, the initramfs, configurations. */
+/* What the image room reads and writes byte by byte: kernels, modules, the initramfs,
+ * configurations. */
 #include <elf.h>
 #include <stdio.h>
 
@@ -24,17 +25,41 @@ TEST(lz4_blocks)
 		int r;
 	} rows[] = {
 		{ "literals only", STR("\x50hello"), STR("hello"), 0 },
-		{ "a match that overlaps itself", STR("\x13" "a\x01\x00\x10z"), STR("aaaaaaaaz"), 0 },
-		{ "a match further back", STR("\x40" "abcd\x04\x00\x10!"), STR("abcdabcd!"), 0 },
-		{ "sixteen literals take a second byte", STR("\xf0\x01" "0123456789abcdef"), STR("0123456789abcdef"), 0 },
+		{ "a match that overlaps itself",
+			STR("\x13"
+			    "a\x01\x00\x10z"),
+			STR("aaaaaaaaz"), 0 },
+		{ "a match further back",
+			STR("\x40"
+			    "abcd\x04\x00\x10!"),
+			STR("abcdabcd!"), 0 },
+		{ "sixteen literals take a second byte",
+			STR("\xf0\x01"
+			    "0123456789abcdef"),
+			STR("0123456789abcdef"), 0 },
 		{ "empty", STR(""), STR(""), -EBADMSG },
 		{ "literals past the end", STR("\x50hell"), STR(""), -EBADMSG },
-		{ "offset of zero", STR("\x10" "a\x00\x00"), STR(""), -EBADMSG },
-		{ "offset before the start", STR("\x10" "a\x02\x00"), STR(""), -EBADMSG },
-		{ "offset cut off", STR("\x10" "a\x01"), STR(""), -EBADMSG },
+		{ "offset of zero",
+			STR("\x10"
+			    "a\x00\x00"),
+			STR(""), -EBADMSG },
+		{ "offset before the start",
+			STR("\x10"
+			    "a\x02\x00"),
+			STR(""), -EBADMSG },
+		{ "offset cut off",
+			STR("\x10"
+			    "a\x01"),
+			STR(""), -EBADMSG },
 		{ "length never ends", STR("\xf0\xff\xff\xff"), STR(""), -EBADMSG },
-		{ "match length never ends", STR("\x1f" "a\x01\x00\xff\xff"), STR(""), -EBADMSG },
-		{ "more than the maximum", STR("\x1f" "a\x01\x00\xff\xff\xff\x00\x10z"), STR(""), -ENOBUFS },
+		{ "match length never ends",
+			STR("\x1f"
+			    "a\x01\x00\xff\xff"),
+			STR(""), -EBADMSG },
+		{ "more than the maximum",
+			STR("\x1f"
+			    "a\x01\x00\xff\xff\xff\x00\x10z"),
+			STR(""), -ENOBUFS },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -69,7 +94,8 @@ static void make_elf(char elf[200])
 	memcpy(elf, &h, sizeof(h));
 }
 
-/* A bzImage with one setup sector, PAYLOAD at 16 bytes into the rest, the length field saying LEN. */
+/* A bzImage with one setup sector, PAYLOAD at 16 bytes into the rest, the length field saying LEN.
+ */
 static size_t make_bzimage(char *out, size_t room, const char *payload, size_t n, uint32_t len)
 {
 	size_t at = 2 * 512 + 16;
@@ -88,7 +114,8 @@ static size_t make_bzimage(char *out, size_t room, const char *payload, size_t n
 	return at + n;
 }
 
-/* LZ4's legacy frame of ELF, literals only, with the uncompressed size after it as the kernel's build adds. */
+/* LZ4's legacy frame of ELF, literals only, with the uncompressed size after it as the kernel's
+ * build adds. */
 static size_t make_lz4(char *out, const char elf[200])
 {
 	put32(out, 0x184c2102);
@@ -114,14 +141,16 @@ TEST(payload_of_a_bzimage)
 	CHECK_INT(payload_extract((struct str){ image, n }, &out, &why), 0);
 	CHECK_STR(buf_str(&out), ((struct str){ elf, 200 }));
 	buf_clear(&out);
-	CHECK_INT(payload_extract((struct str){ elf, 200 }, &out, &why), 0); /* an ELF file is taken as it is */
+	CHECK_INT(payload_extract((struct str){ elf, 200 }, &out, &why),
+		0); /* an ELF file is taken as it is */
 	CHECK_INT(out.n, 200);
 	buf_clear(&out);
 	buf_init(&out, 100);
 	CHECK_INT(payload_extract((struct str){ image, n }, &out, &why), -ENOBUFS);
 }
 
-/* Every prefix of a good image and every single damaged byte of its header: an error or an ELF file, never more. */
+/* Every prefix of a good image and every single damaged byte of its header: an error or an ELF
+ * file, never more. */
 TEST(payload_of_damaged_images)
 {
 	char elf[200], lz4[300], image[2048], copy[2048];
@@ -133,7 +162,8 @@ TEST(payload_of_damaged_images)
 	n = make_bzimage(image, sizeof(image), lz4, len, (uint32_t)len);
 	for (size_t cut = 0; cut < n; cut++) {
 		autobuf struct buf out = { 0 };
-		autofree char *exact = malloc(cut ? cut : 1); /* so that a sanitizer sees one byte too many */
+		autofree char *exact =
+			malloc(cut ? cut : 1); /* so that a sanitizer sees one byte too many */
 
 		memcpy(exact, image, cut);
 		buf_init(&out, 4096);
@@ -180,7 +210,10 @@ TEST(gzip_is_bounded)
 {
 	static char zeros[200000];
 	char packed[4096];
-	z_stream z = { .next_in = (Bytef *)zeros, .avail_in = sizeof(zeros), .next_out = (Bytef *)packed, .avail_out = sizeof(packed) };
+	z_stream z = { .next_in = (Bytef *)zeros,
+		.avail_in = sizeof(zeros),
+		.next_out = (Bytef *)packed,
+		.avail_out = sizeof(packed) };
 	autobuf struct buf out = { 0 };
 	struct fail why;
 
@@ -208,20 +241,39 @@ static void sample(struct modules *m)
 	struct fail why;
 
 	modules_init(m);
-	CHECK_INT(modules_add(m, "kernel/fs/erofs/erofs.ko", INFO("license=GPL\0depends=libcrc32c\0name=erofs\0softdep=pre: crc32c"), &why), 0);
-	CHECK_INT(modules_add(m, "kernel/drivers/block/virtio_blk.ko", INFO("depends=virtio_ring,virtio\0name=virtio_blk"), &why), 0);
-	CHECK_INT(modules_add(m, "kernel/drivers/virtio/virtio.ko", INFO("depends=\0name=virtio"), &why), 0);
-	CHECK_INT(modules_add(m, "kernel/drivers/virtio/virtio_ring.ko", INFO("depends=\0name=virtio_ring"), &why), 0);
-	CHECK_INT(modules_add(m, "kernel/lib/libcrc32c.ko.xz", INFO("depends=\0softdep=pre: crc32c"), &why), 0);
-	CHECK_INT(modules_add(m, "kernel/arch/x86/crc32c-intel.ko", INFO("alias=crc32c\0alias=cpu:type:x86\0name=crc32c_intel"), &why), 0);
-	CHECK_INT(modules_add(m, "kernel/crypto/crc32c_generic.ko", INFO("alias=crc32c\0name=crc32c_generic"), &why), 0);
+	CHECK_INT(modules_add(m, "kernel/fs/erofs/erofs.ko",
+			  INFO("license=GPL\0depends=libcrc32c\0name=erofs\0softdep=pre: crc32c"),
+			  &why),
+		0);
+	CHECK_INT(modules_add(m, "kernel/drivers/block/virtio_blk.ko",
+			  INFO("depends=virtio_ring,virtio\0name=virtio_blk"), &why),
+		0);
+	CHECK_INT(modules_add(m, "kernel/drivers/virtio/virtio.ko", INFO("depends=\0name=virtio"),
+			  &why),
+		0);
+	CHECK_INT(modules_add(m, "kernel/drivers/virtio/virtio_ring.ko",
+			  INFO("depends=\0name=virtio_ring"), &why),
+		0);
+	CHECK_INT(modules_add(m, "kernel/lib/libcrc32c.ko.xz",
+			  INFO("depends=\0softdep=pre: crc32c"), &why),
+		0);
+	CHECK_INT(modules_add(m, "kernel/arch/x86/crc32c-intel.ko",
+			  INFO("alias=crc32c\0alias=cpu:type:x86\0name=crc32c_intel"), &why),
+		0);
+	CHECK_INT(modules_add(m, "kernel/crypto/crc32c_generic.ko",
+			  INFO("alias=crc32c\0name=crc32c_generic"), &why),
+		0);
 	CHECK_INT(modules_add(m, "kernel/a.ko", INFO("name=a\0softdep=post: b"), &why), 0);
 	CHECK_INT(modules_add(m, "kernel/b.ko", INFO("name=b\0softdep=pre: a"), &why), 0);
-	CHECK_INT(modules_add(m, "kernel/broken.ko", INFO("name=broken\0depends=nowhere"), &why), 0);
-	CHECK_INT(modules_add_builtin(m, STR("kernel/fs/ext4/ext4.ko\nkernel/net/packet/af-packet.ko\n")), 0);
+	CHECK_INT(
+		modules_add(m, "kernel/broken.ko", INFO("name=broken\0depends=nowhere"), &why), 0);
+	CHECK_INT(modules_add_builtin(
+			  m, STR("kernel/fs/ext4/ext4.ko\nkernel/net/packet/af-packet.ko\n")),
+		0);
 }
 
-static void order_text(const struct modules *m, const char *const *wanted, int expect, const char *text)
+static void order_text(
+	const struct modules *m, const char *const *wanted, int expect, const char *text)
 {
 	autofree size_t *order = NULL;
 	autobuf struct buf b = { 0 };
@@ -246,17 +298,23 @@ TEST(modules_in_order)
 	struct modules m;
 
 	sample(&m);
-	order_text(&m, (const char *const[]){ "virtio_blk", NULL }, 0, "virtio_ring virtio virtio_blk");
-	order_text(&m, (const char *const[]){ "virtio-blk", "virtio", NULL }, 0, "virtio_ring virtio virtio_blk");
+	order_text(&m, (const char *const[]){ "virtio_blk", NULL }, 0,
+		"virtio_ring virtio virtio_blk");
+	order_text(&m, (const char *const[]){ "virtio-blk", "virtio", NULL }, 0,
+		"virtio_ring virtio virtio_blk");
 	order_text(&m, (const char *const[]){ "erofs", NULL }, 0, "crc32c_generic libcrc32c erofs");
-	order_text(&m, (const char *const[]){ "ext4", "af_packet", "virtio", NULL }, 0, "virtio"); /* the rest is built in */
+	order_text(&m, (const char *const[]){ "ext4", "af_packet", "virtio", NULL }, 0,
+		"virtio"); /* the rest is built in */
 	order_text(&m, (const char *const[]){ "?nosuch", "virtio", NULL }, 0, "virtio");
 	order_text(&m, (const char *const[]){ "a", NULL }, 0, "a b"); /* softdeps in a circle end */
 	order_text(&m, (const char *const[]){ "nosuch", NULL }, -ENOENT, "nosuch");
 	order_text(&m, (const char *const[]){ "broken", NULL }, -ENOENT, "nowhere");
 	order_text(&m, (const char *const[]){ "../x", NULL }, -EBADMSG, "../x");
-	CHECK_INT(modules_add_builtin_info(&m, INFO("crc32c_generic.alias=crc32c\0crc32c_generic.license=GPL\0x.alias=pci:v0")), 0);
-	order_text(&m, (const char *const[]){ "erofs", NULL }, 0, "libcrc32c erofs"); /* the kernel itself answers to crc32c */
+	CHECK_INT(modules_add_builtin_info(&m, INFO("crc32c_generic.alias=crc32c\0crc32c_generic."
+						    "license=GPL\0x.alias=pci:v0")),
+		0);
+	order_text(&m, (const char *const[]){ "erofs", NULL }, 0,
+		"libcrc32c erofs"); /* the kernel itself answers to crc32c */
 	modules_clear(&m);
 }
 
@@ -293,8 +351,14 @@ TEST(modinfo_of_an_elf)
 	f.h.e_shentsize = sizeof(f.sh[0]);
 	f.h.e_shnum = 3;
 	f.h.e_shstrndx = 2;
-	f.sh[1] = (Elf64_Shdr){ .sh_name = 1, .sh_type = SHT_PROGBITS, .sh_offset = offsetof(__typeof__(f), info), .sh_size = sizeof(f.info) };
-	f.sh[2] = (Elf64_Shdr){ .sh_name = 10, .sh_type = SHT_STRTAB, .sh_offset = offsetof(__typeof__(f), names), .sh_size = sizeof(f.names) };
+	f.sh[1] = (Elf64_Shdr){ .sh_name = 1,
+		.sh_type = SHT_PROGBITS,
+		.sh_offset = offsetof(__typeof__(f), info),
+		.sh_size = sizeof(f.info) };
+	f.sh[2] = (Elf64_Shdr){ .sh_name = 10,
+		.sh_type = SHT_STRTAB,
+		.sh_offset = offsetof(__typeof__(f), names),
+		.sh_size = sizeof(f.names) };
 	CHECK_INT(modinfo_of((struct str){ (char *)&f, sizeof(f) }, &out, &why), 0);
 	CHECK_STR(out.p, "name=test");
 	for (size_t cut = 0; cut < sizeof(f); cut++) {
@@ -328,7 +392,8 @@ TEST(cpio_reads_back)
 		const char *path;
 		uint32_t mode;
 		const char *data;
-	} expect[] = { { "dev", 040755, "" }, { "dev/console", 020600, "" }, { "init", 0100755, "program" }, { "modules/order", 0100600, "abcd" },
+	} expect[] = { { "dev", 040755, "" }, { "dev/console", 020600, "" },
+		{ "init", 0100755, "program" }, { "modules/order", 0100600, "abcd" },
 		{ "TRAILER!!!", 0, "" } };
 	autobuf struct buf b = { 0 };
 	struct cpio c;
@@ -390,9 +455,11 @@ TEST(cpio_is_bounded)
 
 TEST(names_of_packages)
 {
-	static const char *const good[] = { "bash", "libc6", "g++-12", "python3.11", "libfoo:amd64", "0ad", "curl=7.88.1-10+deb12u14", "x11=1:1~rc1" };
-	static const char *const bad[] = { "", "a", "-o", "a b", "a,b", "a;b", "$(x)", "../x", "Bash", "a/b", "bash\n", "?essential", "~n", "a=", "curl=", "curl=1 2",
-		"=1", "curl=$(x)" };
+	static const char *const good[] = { "bash", "libc6", "g++-12", "python3.11", "libfoo:amd64",
+		"0ad", "curl=7.88.1-10+deb12u14", "x11=1:1~rc1" };
+	static const char *const bad[] = { "", "a", "-o", "a b", "a,b", "a;b", "$(x)", "../x",
+		"Bash", "a/b", "bash\n", "?essential", "~n", "a=", "curl=", "curl=1 2", "=1",
+		"curl=$(x)" };
 
 	for (size_t i = 0; i < ARRAY_LEN(good); i++)
 		if (!CHECK(apt_is_package(str_of(good[i]))))
@@ -406,9 +473,11 @@ TEST(names_of_packages)
 
 TEST(references_to_images)
 {
-	static const char *const good[] = { "oci:/srv/layout", "oci:/srv/layout:tag", "docker://host/name:tag", "oci-archive:/x.tar", "docker-archive:/x.tar" };
-	static const char *const bad[] = { "", "oci:", "docker://", "oci:relative", "oci-archive:../x", "containers-storage:x", "docker-daemon:x", "dir:/x",
-		"--help", "/etc", "docker://a\nb" };
+	static const char *const good[] = { "oci:/srv/layout", "oci:/srv/layout:tag",
+		"docker://host/name:tag", "oci-archive:/x.tar", "docker-archive:/x.tar" };
+	static const char *const bad[] = { "", "oci:", "docker://", "oci:relative",
+		"oci-archive:../x", "containers-storage:x", "docker-daemon:x", "dir:/x", "--help",
+		"/etc", "docker://a\nb" };
 	struct fail why;
 
 	for (size_t i = 0; i < ARRAY_LEN(good); i++)
@@ -427,14 +496,21 @@ TEST(oci_configurations)
 		int r;
 		const char *user, *workdir, *env, *cmd;
 	} rows[] = {
-		{ "{\"architecture\":\"amd64\",\"config\":{\"Env\":[\"A=1\",\"B=x=y\",\"nonsense\",\"=z\"],\"User\":\"app:grp\",\"WorkingDir\":\"/srv\","
-		  "\"Entrypoint\":[\"/run\"],\"Cmd\":[\"-a\",\"b c\"]}}", 0, "app", "/srv", "{\"A\":\"1\",\"B\":\"x=y\"}", "[\"/run\",\"-a\",\"b c\"]" },
+		{ "{\"architecture\":\"amd64\",\"config\":{\"Env\":[\"A=1\",\"B=x=y\",\"nonsense\","
+		  "\"=z\"],\"User\":\"app:grp\",\"WorkingDir\":\"/srv\","
+		  "\"Entrypoint\":[\"/run\"],\"Cmd\":[\"-a\",\"b c\"]}}",
+			0, "app", "/srv", "{\"A\":\"1\",\"B\":\"x=y\"}",
+			"[\"/run\",\"-a\",\"b c\"]" },
 		{ "{\"config\":{}}", 0, "", "", "{}", NULL },
 		{ "{}", 0, "", "", "{}", NULL },
-		{ "{\"config\":{\"Cmd\":null,\"Env\":null,\"Entrypoint\":null}}", 0, "", "", "{}", NULL },
-		{ "{\"config\":{\"Env\":[1,null,{}],\"Cmd\":[1,\"x\"]}}", 0, "", "", "{}", "[\"x\"]" },
+		{ "{\"config\":{\"Cmd\":null,\"Env\":null,\"Entrypoint\":null}}", 0, "", "", "{}",
+			NULL },
+		{ "{\"config\":{\"Env\":[1,null,{}],\"Cmd\":[1,\"x\"]}}", 0, "", "", "{}",
+			"[\"x\"]" },
 		{ "{\"architecture\":\"arm64\",\"config\":{}}", -ENOTSUP, 0, 0, 0, 0 },
-		{ "{\"config\":{\"User\":\"0123456789012345678901234567890123456789012345678901234567890123456789\"}}", -EINVAL, 0, 0, 0, 0 },
+		{ "{\"config\":{\"User\":"
+		  "\"0123456789012345678901234567890123456789012345678901234567890123456789\"}}",
+			-EINVAL, 0, 0, 0, 0 },
 		{ "{\"config\":{\"WorkingDir\":\"a\\nb\"}}", -EINVAL, 0, 0, 0, 0 },
 		{ "not json", -EBADMSG, 0, 0, 0, 0 },
 		{ "", -EBADMSG, 0, 0, 0, 0 },
@@ -445,7 +521,8 @@ TEST(oci_configurations)
 		struct fail why;
 
 		test_row("%.60s", rows[i].text);
-		if (CHECK_INT(oci_config_read(str_of(rows[i].text), &info, &why), rows[i].r) && !rows[i].r) {
+		if (CHECK_INT(oci_config_read(str_of(rows[i].text), &info, &why), rows[i].r) &&
+			!rows[i].r) {
 			autofree char *env = json_dumps(info.env, JSON_COMPACT | JSON_SORT_KEYS);
 			autofree char *cmd = info.cmd ? json_dumps(info.cmd, JSON_COMPACT) : NULL;
 

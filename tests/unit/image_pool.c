@@ -1,4 +1,5 @@
-/* The storage pool on a real file system: clones and copies, nodes, disks, images, what interruptions leave. */
+/* The storage pool on a real file system: clones and copies, nodes, disks, images, what
+ * interruptions leave. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/file.h>
@@ -76,7 +77,7 @@ TEST(pool_tmp_is_emptied_of_the_dead_only)
 {
 	struct pool *p = pool_copying(), *second;
 	char mine[POOL_TMPNAME], path[4400];
-	autoclose int all = -1, fd = -1;
+	autoclose int fd = -1;
 	struct fail why;
 	int status;
 	pid_t pid;
@@ -90,10 +91,14 @@ TEST(pool_tmp_is_emptied_of_the_dead_only)
 		struct pool *q;
 		char name[POOL_TMPNAME];
 
-		if (pool_open(state, false, 0, &q, NULL) || pool_tmpfile(q, "half-", name, NULL) < 0 || mkdirat(q->tmpfd, "sub", 0700))
+		if (pool_open(state, false, 0, &q, NULL) ||
+			pool_tmpfile(q, "half-", name, NULL) < 0 || mkdirat(q->tmpfd, "sub", 0700))
 			_exit(1);
 		snprintf(path, sizeof(path), "%s/name", state);
-		_exit(file_write_atomic(AT_FDCWD, path, strrchr(q->tmp, '/') + 1, strlen(strrchr(q->tmp, '/') + 1), 0600) ? 1 : 0);
+		_exit(file_write_atomic(AT_FDCWD, path, strrchr(q->tmp, '/') + 1,
+			      strlen(strrchr(q->tmp, '/') + 1), 0600)
+				? 1
+				: 0);
 	}
 	CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	{
@@ -148,7 +153,8 @@ TEST(pool_on_an_xfs_image)
 		struct stat st;
 
 		snprintf(half, sizeof(half), "%s/" XFS_IMAGE, state);
-		CHECK(!stat(half, &st) && (uint64_t)st.st_blocks * 512 >= 600 * MIB); /* allocated in full */
+		CHECK(!stat(half, &st) &&
+			(uint64_t)st.st_blocks * 512 >= 600 * MIB); /* allocated in full */
 		a = pool_anon(p, 0600, &why);
 		b = pool_anon(p, 0600, &why);
 		write_sparse(a);
@@ -157,14 +163,16 @@ TEST(pool_on_an_xfs_image)
 		CHECK(holds_word(b, 8 * MIB));
 		close(a);
 		close(b);
-		CHECK_INT(pool_open(state, true, 700 * MIB, &again, &why), 0); /* the same mount, grown */
+		CHECK_INT(pool_open(state, true, 700 * MIB, &again, &why),
+			0); /* the same mount, grown */
 		CHECK_INT(pool_info(again, &i, &why), 0);
 		CHECK(i.bytes_total > 610 * MIB);
 		pool_close(again);
 		pool_close(p);
 		CHECK_INT(pool_unmount(state, &why), 0);
 		CHECK_INT(pool_unmount(state, &why), 0); /* fine if it is not mounted */
-		CHECK_INT(pool_open(state, false, 0, &p, &why), -ENODEV); /* it would be another pool */
+		CHECK_INT(pool_open(state, false, 0, &p, &why),
+			-ENODEV); /* it would be another pool */
 		CHECK_INT(pool_open(state, true, 0, &p, &why), 0);
 	}
 	pool_close(p);
@@ -198,7 +206,12 @@ TEST(pool_too_large_for_the_host)
 
 static struct node sample_node(const char *id)
 {
-	struct node n = { .vcpus = 2, .memory = 512 * MIB, .disk = 5 * GIB, .has_memory = true, .own_bytes = 12345, .agent_protocol = 1,
+	struct node n = { .vcpus = 2,
+		.memory = 512 * MIB,
+		.disk = 5 * GIB,
+		.has_memory = true,
+		.own_bytes = 12345,
+		.agent_protocol = 1,
 		.created_ns = 1700000000123000000 };
 
 	snprintf(n.id, sizeof(n.id), "%s", id);
@@ -267,15 +280,29 @@ TEST(node_round_trip)
 TEST(node_json_that_is_malformed)
 {
 	static const char good[] =
-		"{\"format\":1,\"id\":\"%s\",\"parent\":\"\",\"image\":\"sha256:" "%064d" "\",\"kernel\":\"\",\"initrd\":\"\",\"driver\":\"qemu\",\"driver_version\":\"7\","
-		"\"vcpus\":1,\"memory\":1,\"disk\":0,\"has_memory\":true,\"own_bytes\":0,\"created\":\"2026-01-02T03:04:05Z\",\"label\":\"\",\"agent_protocol\":1}";
+		"{\"format\":1,\"id\":\"%s\",\"parent\":\"\",\"image\":\"sha256:"
+		"%064d"
+		"\",\"kernel\":\"\",\"initrd\":\"\",\"driver\":\"qemu\",\"driver_version\":\"7\","
+		"\"vcpus\":1,\"memory\":1,\"disk\":0,\"has_memory\":true,\"own_bytes\":0,"
+		"\"created\":\"2026-01-02T03:04:05Z\",\"label\":\"\",\"agent_protocol\":1}";
 	static const struct {
 		const char *from, *to;
 	} rows[] = {
-		{ "\"format\":1", "\"format\":2" }, { "\"vcpus\":1", "\"vcpus\":0" }, { "\"vcpus\":1", "\"vcpus\":\"1\"" }, { "\"memory\":1", "\"memory\":-1" },
-		{ "\"has_memory\":true", "\"has_memory\":1" }, { "sha256:0", "sha256:g" }, { "sha256:0", "" }, { "2026-", "yesterday" }, { "}", "" },
-		{ "\"disk\":0", "\"disk\":0,\"disk\":0" }, { "\"disk\":0", "\"disk\":0,\"other\":0" }, { "\"disk\":0,", "" }, { "\"id\":\"n", "\"id\":\"N" },
-		{ "\"parent\":\"\"", "\"parent\":\"../../x\"" }, { "\"driver\":\"qemu\"", "\"driver\":\"a-driver-with-a-long-name\"" },
+		{ "\"format\":1", "\"format\":2" },
+		{ "\"vcpus\":1", "\"vcpus\":0" },
+		{ "\"vcpus\":1", "\"vcpus\":\"1\"" },
+		{ "\"memory\":1", "\"memory\":-1" },
+		{ "\"has_memory\":true", "\"has_memory\":1" },
+		{ "sha256:0", "sha256:g" },
+		{ "sha256:0", "" },
+		{ "2026-", "yesterday" },
+		{ "}", "" },
+		{ "\"disk\":0", "\"disk\":0,\"disk\":0" },
+		{ "\"disk\":0", "\"disk\":0,\"other\":0" },
+		{ "\"disk\":0,", "" },
+		{ "\"id\":\"n", "\"id\":\"N" },
+		{ "\"parent\":\"\"", "\"parent\":\"../../x\"" },
+		{ "\"driver\":\"qemu\"", "\"driver\":\"a-driver-with-a-long-name\"" },
 	};
 	struct pool *p = pool_copying();
 	char id[24], text[2048], bad[2048];
@@ -295,7 +322,8 @@ TEST(node_json_that_is_malformed)
 
 		test_row("%s -> %s", rows[i].from, rows[i].to);
 		REQUIRE(at);
-		snprintf(bad, sizeof(bad), "%.*s%s%s", (int)(at - text), text, rows[i].to, at + strlen(rows[i].from));
+		snprintf(bad, sizeof(bad), "%.*s%s%s", (int)(at - text), text, rows[i].to,
+			at + strlen(rows[i].from));
 		CHECK_INT(file_write_atomic(dir, "node.json", bad, strlen(bad), 0600), 0);
 		back.vcpus = 77;
 		CHECK(node_read(p, id, &back, &why) < 0);
@@ -333,12 +361,14 @@ TEST(disks_are_made_and_cloned)
 	REQUIRE(a >= 0);
 	CHECK_INT(pread_all(a, &magic, 2, 1024 + 56), 0);
 	CHECK_INT(magic, 0xef53);
-	CHECK(!fstat(a, &st) && st.st_size == (off_t)(64 * MIB) && (uint64_t)st.st_blocks * 512 < 8 * MIB);
+	CHECK(!fstat(a, &st) && st.st_size == (off_t)(64 * MIB) &&
+		(uint64_t)st.st_blocks * 512 < 8 * MIB);
 	CHECK_INT(st.st_nlink, 0); /* it goes with its descriptor */
 	b = disk_clone(p, id, a, getuid(), 128 * MIB, &cloned, &why);
 	REQUIRE(b >= 0);
 	CHECK_INT(cloned, p->clone != POOL_CLONE_COPY);
-	CHECK(!fstat(b, &st) && st.st_size == (off_t)(128 * MIB) && st.st_uid == getuid() && (st.st_mode & 0777) == 0600);
+	CHECK(!fstat(b, &st) && st.st_size == (off_t)(128 * MIB) && st.st_uid == getuid() &&
+		(st.st_mode & 0777) == 0600);
 	CHECK(!pread_all(b, &magic, 2, 1024 + 56) && magic == 0xef53);
 	CHECK_INT(disk_list(p, &ids, &n, &why), 0);
 	CHECK_INT(n, 1);
@@ -541,7 +571,8 @@ TEST(initrd_is_found_again)
 TEST(rootfs_is_finished)
 {
 	char root[64] = "/tmp/test-image-root-XXXXXX", path[128];
-	static const char *const dirs[] = { "etc", "etc/skel", "home", "var", "var/log", "tmp", "var/lib", "var/lib/apt", "var/cache", "usr", "usr/share" };
+	static const char *const dirs[] = { "etc", "etc/skel", "home", "var", "var/log", "tmp",
+		"var/lib", "var/lib/apt", "var/cache", "usr", "usr/share" };
 	autofree char *shadow = NULL, *passwd = NULL;
 	autoclose int fd = -1;
 	struct stat st;
