@@ -220,14 +220,26 @@ static void save(const char *node, enum vm_save kind)
 	       (double)s.state_bytes / KIB);
 }
 
+static unsigned long long faults(pid_t pid)
+{
+	autofree char *text = NULL;
+	unsigned long long n = 0;
+	char path[48], *p;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	if (file_read(AT_FDCWD, path, &text, 4096) > 0 && (p = strrchr(text, ')')))
+		(void)!sscanf(p + 1, " %*c %*s %*s %*s %*s %*s %*s %llu", &n);
+	return n;
+}
+
 static void status(void)
 {
 	struct vm_status s;
 
 	must(driver_qemu.status(cur->vm, &s, &why), "status");
-	printf("  %s%s%s  rss %.1f MiB, private %.1f MiB, cpu %.2f s\n", s.exited ? "exited: " : s.running ? "running" : "stopped",
+	printf("  %s%s%s  rss %.1f MiB, private %.1f MiB, cpu %.2f s, faults %llu\n", s.exited ? "exited: " : s.running ? "running" : "stopped",
 	       s.exited ? s.reason : "", s.host_disk_full ? " (host disk full)" : "", (double)s.rss_bytes / MIB,
-	       (double)s.private_bytes / MIB, s.cpu_s);
+	       (double)s.private_bytes / MIB, s.cpu_s, faults(vm_pid(cur->vm)));
 }
 
 static void command(const char *c)
