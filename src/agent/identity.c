@@ -45,6 +45,24 @@ static ssize_t get(const char *path, char **out, size_t max)
 	return file_read(AT_FDCWD, full, out, max);
 }
 
+/* One of the files bound over /etc by init: written in place, in memory. Where it is not bound, on the disk. */
+static int put_bound(const char *name, struct str text, mode_t mode, struct fail *why)
+{
+	char path[64];
+	autoclose int fd = -1;
+	int r;
+
+	snprintf(path, sizeof(path), IDENTITY_DIR "/%s", name);
+	if (agent.pid1)
+		fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0) {
+		snprintf(path, sizeof(path), "/etc/%s", name);
+		return put(path, text, mode, why);
+	}
+	r = write_all(fd, text.p, text.n);
+	return r < 0 ? fail_set(why, r, "/etc/%s: %s", name, strerror(-r)) : 0;
+}
+
 int identity_hostname(const char *name, struct fail *why)
 {
 	char text[300];
@@ -53,11 +71,11 @@ int identity_hostname(const char *name, struct fail *why)
 	if (!agent.test && sethostname(name, strlen(name)) < 0)
 		return fail_set(why, -errno, "hostname: %s", strerror(errno));
 	n = snprintf(text, sizeof(text), "%s\n", name);
-	r = put("/etc/hostname", (struct str){ text, (size_t)n }, 0644, why);
+	r = put_bound("hostname", (struct str){ text, (size_t)n }, 0644, why);
 	if (r < 0)
 		return r;
 	n = snprintf(text, sizeof(text), "127.0.0.1\tlocalhost\n127.0.1.1\t%s\n::1\tlocalhost ip6-localhost ip6-loopback\n", name);
-	return put("/etc/hosts", (struct str){ text, (size_t)n }, 0644, why);
+	return put_bound("hosts", (struct str){ text, (size_t)n }, 0644, why);
 }
 
 int identity_machine_id(const char *hex, struct fail *why)
@@ -65,7 +83,7 @@ int identity_machine_id(const char *hex, struct fail *why)
 	char text[40];
 	int n = snprintf(text, sizeof(text), "%s\n", hex);
 
-	return put("/etc/machine-id", (struct str){ text, (size_t)n }, 0444, why);
+	return put_bound("machine-id", (struct str){ text, (size_t)n }, 0444, why);
 }
 
 int identity_clock(int64_t unix_ns, struct fail *why)

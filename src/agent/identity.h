@@ -7,6 +7,8 @@
 #include "base/fail.h"
 #include "base/str.h"
 
+#define IDENTITY_DIR "/run/space" /* where init keeps the files that it binds over /etc/{hostname,hosts,machine-id} */
+
 int identity_hostname(const char *name, struct fail *why);  /* kernel, /etc/hostname, /etc/hosts */
 int identity_machine_id(const char *hex, struct fail *why); /* /etc/machine-id */
 int identity_clock(int64_t unix_ns, struct fail *why);	    /* only if it is off by more than 5 ms */

@@ -17,6 +17,7 @@
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 
+#include "agent/identity.h"
 #include "base/clock.h"
 #include "base/cur.h"
 #include "base/file.h"
@@ -303,6 +304,34 @@ static void hostname_set(void)
 		log_warning("init: hostname: %s", strerror(errno));
 }
 
+/* The three files that say who a machine is lie in memory and are bound over those of the image. So a clone gets its identity
+ * without waiting for a disk, and a disk carries nobody's. A root without one of them, or with a link there, keeps it on disk. */
+static void identity_bind(void)
+{
+	static const char *const names[] = { "hostname", "hosts", "machine-id" };
+
+	mkdir(IDENTITY_DIR, 0755);
+	for (unsigned i = 0; i < ARRAY_LEN(names); i++) {
+		char etc[64], own[64];
+		autofree char *text = NULL;
+		struct stat st;
+		ssize_t n;
+
+		snprintf(etc, sizeof(etc), "/etc/%s", names[i]);
+		snprintf(own, sizeof(own), IDENTITY_DIR "/%s", names[i]);
+		if (lstat(etc, &st) < 0 && errno == ENOENT)
+			(void)file_write_atomic(AT_FDCWD, etc, "", 0, 0644);
+		if (lstat(etc, &st) < 0 || !S_ISREG(st.st_mode))
+			continue;
+		n = file_read(AT_FDCWD, etc, &text, 64 * KIB);
+		if (file_write_atomic(AT_FDCWD, own, text, n > 0 ? (size_t)n : 0, st.st_mode & 0777) < 0 ||
+			mount(own, etc, NULL, MS_BIND, NULL) < 0) {
+			log_warning("init: %s stays on disk: %s", etc, strerror(errno));
+			(void)unlink(own);
+		}
+	}
+}
+
 int init_run(struct fail *why)
 {
 	static const struct mount_row early[] = {
@@ -328,6 +357,7 @@ int init_run(struct fail *why)
 		return r;
 	self_protect();
 	hostname_set();
+	identity_bind();
 	return net_up(why);
 }
 
