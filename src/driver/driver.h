@@ -18,6 +18,7 @@ struct vm_spec {
 	const char *cmdline;		/* what the caller adds to the driver's own words */
 	int image_fd;			/* read-only, vda */
 	int disk_fd;			/* read-write, vdb; owned by `uid`. -1: none (read-only root) */
+	uint64_t disk_max;		/* what resize_disk() may make of it later; 0: it stays. The monitor can write no further */
 	int tap_fd;			/* IFF_VNET_HDR, one queue. -1: no network */
 	int node_fd;			/* directory of the checkpoint node to continue from; -1: boot */
 	int memory_fd;			/* the node's memory as a sealed memfd shared by all its VMs; -1: the driver opens node_fd's file */

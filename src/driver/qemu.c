@@ -282,7 +282,7 @@ static int vm_launch(struct vm *vm, const struct vm_spec *spec, const struct acc
 	if (r == 0) {
 		const struct launch l = {
 			.id = vm->id, .run_dirfd = vm->run_dirfd, .uid = vm->uid, .kvm = acc->kvm, .cgroup_fds = cg, .ncgroup = ncg,
-			.fsize = MAX((uint64_t)disk.st_size, 16 * MIB), .console_fd = keeper_end, .fds = args->fds, .nfds = args->nfds,
+			.fsize = MAX(MAX((uint64_t)disk.st_size, spec->disk_max), 16 * MIB), .console_fd = keeper_end, .fds = args->fds, .nfds = args->nfds,
 			.argv = args->argv, .forked = on_forked, .arg = vm,
 		};
 
@@ -485,15 +485,40 @@ static int qemu_resume(struct vm *vm, struct fail *why)
 	return vm->started ? qemu_cont(vm, why) : fail_set(why, -EBUSY, "the VM was never started");
 }
 
-static int qemu_resize_disk(struct vm *vm, uint64_t bytes, struct fail *why)
+/* "Max file size             5368709120           5368709120           bytes" */
+static uint64_t file_size_limit(pid_t pid)
+{
+	static const char line[] = "Max file size";
+	autofree char *text = NULL;
+	char path[40];
+	const char *at;
+
+	snprintf(path, sizeof(path), "/proc/%d/limits", (int)pid);
+	if (file_read(AT_FDCWD, path, &text, 64 * KIB) < 0 || !(at = strstr(text, line)))
+		return 0;
+	return strtoull(at + sizeof(line) - 1, NULL, 10); /* 0 for "unlimited" cannot be: we set one */
+}
+
+/* Raising another uid's limit takes CAP_SYS_RESOURCE, which some hosts do not have to give: there what prepare() was told has to do. */
+static int raise_limit(struct vm *vm, uint64_t bytes, struct fail *why)
 {
 	struct rlimit limit = { bytes, bytes };
+
+	if (file_size_limit(vm->p.qemu) >= bytes || prlimit(vm->p.qemu, RLIMIT_FSIZE, &limit, NULL) == 0)
+		return 0;
+	return fail_as(why, ERR_host_unsuitable, "the monitor's file size limit: %s", strerror(errno));
+}
+
+static int qemu_resize_disk(struct vm *vm, uint64_t bytes, struct fail *why)
+{
 	char args[96];
+	int r;
 
 	if (vm->disk_fd < 0)
 		return fail_set(why, -EINVAL, "the VM has no disk");
-	if (prlimit(vm->p.qemu, RLIMIT_FSIZE, &limit, NULL) < 0)
-		return fail_set(why, -errno, "the monitor's file size limit: %s", strerror(errno));
+	r = raise_limit(vm, bytes, why);
+	if (r < 0)
+		return r;
 	snprintf(args, sizeof(args), "{\"node-name\":\"disk\",\"size\":%llu}", (unsigned long long)bytes);
 	return qemu_cmd(vm, "block_resize", args, NULL, why);
 }

@@ -95,6 +95,7 @@ struct machine {
 	struct source *src; /* counted; NULL: it booted, or was adopted */
 	unsigned vcpus;
 	uint64_t memory, disk; /* disk: bytes of its file now */
+	uint64_t disk_max;     /* what machine_grow() will make of it; 0: nothing */
 	bool has_slot, has_uid, has_disk, has_dir;
 	uid_t uid;
 	struct slot slot;

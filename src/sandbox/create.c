@@ -268,7 +268,8 @@ static void variant_there(struct variant *v, const struct fail *why, void *arg)
 		return;
 	}
 	v->used_ns = mono_ns();
-	ready = ready_claim(sp, k->tenant, v->node);
+	/* A ready monitor's files cannot grow past the template's disk. */
+	ready = k->disk > v->t->t.disk ? NULL : ready_claim(sp, k->tenant, v->node);
 	if (ready)
 		memcpy(id, ready->id, sizeof(id));
 	else

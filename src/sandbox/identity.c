@@ -165,7 +165,7 @@ static json_t *message(struct init_call *i)
 	text[base64_len(sizeof(entropy))] = '\0';
 	j = json_pack("{s:I,s:s,s:s,s:s,s:s,s:s,s:b}", "generation", (json_int_t)c->who.generation, "id", c->who.id, "hostname",
 		      c->who.hostname, "machine_id", c->who.machine_id, "entropy", text, "accessToken", c->who.token, "readOnly",
-		      c->sb.read_only);
+		      i->fresh && c->sb.read_only);
 	if (!j)
 		return NULL;
 	if (c->guest_env)
@@ -174,9 +174,10 @@ static json_t *message(struct init_call *i)
 		json_object_set_new(j, "defaultUser", json_string(c->user));
 	if (c->workdir[0])
 		json_object_set_new(j, "defaultWorkdir", json_string(c->workdir));
-	if (c->tmpfs && json_object_size(c->tmpfs))
+	/* Mounts are made once; what is in them stays over a pause or a restart of ours. */
+	if (i->fresh && c->tmpfs && json_object_size(c->tmpfs))
 		json_object_set(j, "tmpfs", c->tmpfs);
-	if (c->grown)
+	if (i->fresh && c->grown)
 		json_object_set_new(j, "diskBytes", json_integer((json_int_t)c->sb.disk));
 	rfc3339_format(now, i->sent_ns = real_ns());
 	/* The format has milliseconds only; the agent takes nanoseconds. */

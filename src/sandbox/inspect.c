@@ -28,6 +28,11 @@ pid_t sandbox_monitor_pid(const struct sandbox *sb)
 	return c->m && c->m->vm ? vm_pid(c->m->vm) : 0;
 }
 
+void operation_set_target(struct operation *op, const char *target)
+{
+	(void)str_copy(op->target, sizeof(op->target), str_of(target));
+}
+
 struct listing {
 	event_fn *fn;
 	void *arg;

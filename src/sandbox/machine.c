@@ -205,7 +205,7 @@ static int make_process(struct machine *m, const struct machine_files *f, int di
 {
 	struct vm_spec spec = {
 		.id = m->id, .run_dir = m->run_dir, .uid = m->uid, .vcpus = m->vcpus, .memory = m->memory, .kernel_fd = f->kernel,
-		.initrd_fd = f->initrd, .cmdline = f->cmdline, .image_fd = f->image, .disk_fd = disk, .tap_fd = m->slot.tap_fd,
+		.initrd_fd = f->initrd, .cmdline = f->cmdline, .image_fd = f->image, .disk_fd = disk, .disk_max = m->disk_max, .tap_fd = m->slot.tap_fd,
 		.node_fd = f->node, .memory_fd = f->memory,
 	};
 	int64_t t0 = mono_ns();

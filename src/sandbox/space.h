@@ -181,6 +181,8 @@ const char *space_driver_version(const struct space *sp);
 struct pool *space_pool(const struct space *sp);	  /* for jobs that only look: pool_info() */
 const json_t *sandbox_tmpfs(const struct sandbox *sb);	  /* {"/path":bytes}; may be NULL */
 pid_t sandbox_monitor_pid(const struct sandbox *sb);	  /* 0: no monitor runs */
+/* What an operation turned out to be about, once that is known (a create's sandbox). Written with the operation's end. */
+void operation_set_target(struct operation *op, const char *target);
 /* Stored events with seq > AFTER, oldest first, at most LIMIT, at once. NULL: all tenants, all sandboxes. */
 int event_list(struct space *sp, const char *tenant, const char *sandbox, uint64_t after, unsigned limit, event_fn *fn, void *arg,
 	       struct fail *why);

@@ -224,6 +224,7 @@ static void source_there(struct source *src, const struct fail *why, void *arg)
 	c->m->vcpus = src->node.vcpus;
 	c->m->memory = src->node.memory;
 	c->m->disk = src->node.disk;
+	c->m->disk_max = s->disk;
 	run_machine(s);
 }
 
