@@ -118,7 +118,7 @@ TEST(nearest_names)
 	static const struct {
 		const char *word;
 		int at;
-	} rows[] = { { "craete", 0 }, { "exce", 1 }, { "kil", 2 }, { "sl", -1 }, { "temp", 5 }, { "frobnicate", -1 }, { "log", 4 } };
+	} rows[] = { { "craete", 0 }, { "exce", 1 }, { "kil", 2 }, { "sl", 3 }, { "temp", 5 }, { "frobnicate", -1 }, { "log", 4 } };
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		test_row("%s", rows[i].word);
