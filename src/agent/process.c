@@ -605,6 +605,7 @@ int process_start(const struct process_opts *o, struct process **out, bool *bad_
 	struct stdio io = { { -1, -1, -1 }, { -1, -1, -1 } };
 	struct spawn s = {
 		.cmd = o->cmd, .argv = o->argv, .envp = o->envp, .path = o->path, .cwd = o->cwd, .user = o->user, .tty = o->tty,
+		.strict = o->strict,
 	};
 	autoclose int cgroup = -1;
 	struct process *p;
@@ -635,6 +636,8 @@ int process_start(const struct process_opts *o, struct process **out, bool *bad_
 		*bad_cwd = s.step == SPAWN_CWD;
 		if (s.step == SPAWN_CWD)
 			fail_set(why, r, "cwd '%s': %s", o->cwd, strerror(-r));
+		else if (s.step == SPAWN_EXEC)
+			fail_set(why, r, "'%s' cannot be executed: %s", o->cmd, strerror(-r));
 		else
 			fail_set(why, r, "the process did not start: %s", strerror(-r));
 		goto fail;

@@ -65,6 +65,7 @@ struct process_opts {
 	const struct user *user;
 	json_t *config;	      /* a reference is taken */
 	bool stdin_pipe, tty;
+	bool strict; /* a program that is missing is -ENOENT, instead of a process that ends with 127 */
 	uint16_t cols, rows;
 	size_t keep;
 	int64_t deadline_ms, timeout_ms; /* 0: none */

@@ -95,7 +95,7 @@ static const char *env_get(const struct env *e, const char *name)
 struct start_req {
 	const char *cmd, *cwd, *tag;
 	json_t *args, *envs, *config;
-	bool stdin_pipe, tty;
+	bool stdin_pipe, tty, strict;
 	int64_t cols, rows, deadline_ms, keep;
 };
 
@@ -132,6 +132,8 @@ static int start_parse(json_t *req, struct start_req *q, struct fail *why)
 		return fail_set(why, -EINVAL, "space.deadlineMs: a whole number of milliseconds");
 	if (msg_int(space, "keep_bytes", 0, KEEP_MAX, &q->keep) < 0)
 		return fail_set(why, -EINVAL, "space.keepBytes: a whole number from 0 to %d", KEEP_MAX);
+	if (msg_bool(space, "strict", &q->strict) < 0)
+		return fail_set(why, -EINVAL, "space.strict: true or false");
 	return 0;
 }
 
@@ -201,12 +203,16 @@ void rpc_start_process(struct rpc *r)
 	}
 	o = (struct process_opts){
 		.cmd = q.cmd, .argv = argv, .envp = env.v, .path = env_get(&env, "PATH"), .cwd = cwd, .tag = q.tag, .user = &user,
-		.config = q.config, .stdin_pipe = q.stdin_pipe, .tty = q.tty, .cols = (uint16_t)q.cols, .rows = (uint16_t)q.rows,
+		.config = q.config, .stdin_pipe = q.stdin_pipe, .tty = q.tty, .strict = q.strict, .cols = (uint16_t)q.cols, .rows = (uint16_t)q.rows,
 		.keep = (size_t)q.keep, .deadline_ms = q.deadline_ms, .timeout_ms = r->timeout_ms,
 	};
-	if (process_start(&o, &p, &bad_cwd, &why) < 0) {
+	err = process_start(&o, &p, &bad_cwd, &why);
+	if (err < 0) {
+		bool missing = q.strict && !bad_cwd && (err == -ENOENT || err == -ENOTDIR);
+		bool callers = bad_cwd || (q.strict && (err == -EACCES || err == -E2BIG || err == -ENOEXEC));
+
 		log_warning("start: %s", why.msg);
-		rpc_fail(r->x, true, bad_cwd ? RPC_INVALID_ARGUMENT : RPC_INTERNAL, "%s", why.msg);
+		rpc_fail(r->x, true, missing ? RPC_NOT_FOUND : callers ? RPC_INVALID_ARGUMENT : RPC_INTERNAL, "%s", why.msg);
 		return;
 	}
 	reader_start(r->x, p, &(struct reader_opts){ .keepalive_ms = r->keepalive_ms, .starter = true });

@@ -61,7 +61,7 @@ static int exec_file(const struct spawn *s, const char *file)
 	return ENOEXEC;
 }
 
-static _Noreturn void exec_or_127(struct spawn *s)
+static _Noreturn void exec_or_127(struct spawn *s, volatile int *failed)
 {
 	const char *dir = s->path;
 	char file[PATH_LEN];
@@ -81,6 +81,11 @@ static _Noreturn void exec_or_127(struct spawn *s)
 				break;
 			dir = dir[n] ? dir + n + 1 : NULL;
 		}
+	}
+	if (s->strict) {
+		s->step = SPAWN_EXEC;
+		*failed = err;
+		_exit(127);
 	}
 	if (err == ENOENT || err == ENOTDIR) {
 		say("exec: ", s->cmd, ": not found\n");
@@ -124,7 +129,7 @@ static _Noreturn void child(struct spawn *s, volatile int *err)
 	signal(SIGPIPE, SIG_DFL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	exec_or_127(s);
+	exec_or_127(s, err);
 fail:
 	*err = errno;
 	_exit(126);
@@ -195,6 +200,7 @@ pid_t spawn_run(struct spawn *s)
 	pid = start(s, &err);
 	if (pid == -ENOSYS || pid == -EPERM || pid == -EINVAL) {
 		s->step = SPAWN_OK;
+		s->strict = false; /* a copy of us cannot tell us */
 		pid = start_old(s);
 	}
 	sigprocmask(SIG_SETMASK, &old, NULL);

@@ -129,7 +129,8 @@ void command_exit_json(struct jw *w, const char *key, json_t *end)
 	jw_obj(w, key);
 	jw_int(w, "code", code);
 	jw_str(w, "signal", sig > 0 ? text : NULL);
-	jw_str(w, "reason", reason ? reason : sig > 0 ? "signaled" : "exited");
+	/* "killed" is the agent's word for a signal that was asked for: the signal says as much. */
+	jw_str(w, "reason", reason && !strcmp(reason, "deadline") ? reason : sig > 0 ? "signaled" : "exited");
 	jw_obj_end(w);
 }
 
@@ -513,7 +514,7 @@ static int on_frame(uint8_t flags, struct str payload, void *arg)
 	if (flags & 2) {
 		v = json_object_get(msg, "error");
 		if (v && !c->done)
-			guest_error_json(&c->told, 0, v, ERR_process_not_found);
+			guest_error_json(&c->told, 0, v, c->pid ? ERR_process_not_found : ERR_file_not_found);
 		return 0;
 	}
 	if (!ev)

@@ -107,73 +107,89 @@ void h_processes(struct req *r)
 
 /* --- output --- */
 
-static int offsets_read(struct req *r, uint64_t *out, uint64_t *err, struct fail *why)
+/* Where to go on: the id of the last event, or offsets in the query. A client that reconnects sends both the URL that it began
+ * with and the last id: the id is nearer. *both: one offset was given for two streams, of which one may be shorter. */
+static int offsets_read(struct req *r, uint64_t off[2], bool *both, struct fail *why)
 {
 	struct str last = http_get(http_req(r->x), "Last-Event-ID");
-	uint64_t both = UINT64_MAX;
+	uint64_t one = UINT64_MAX;
 	int e;
 
-	*out = *err = 0;
-	if (last.n && command_id_parse(last, out, err) < 0)
-		return fail_as(why, ERR_bad_request, "Last-Event-ID: STDOUT-STDERR, as the events' id");
-	if ((e = req_query_u64(r, "offset", INT64_MAX, &both, why)) < 0)
-		return e;
-	if (both != UINT64_MAX && !last.n)
-		*out = *err = both;
-	/* A client that reconnects sends both the URL it began with and the last id: the id is nearer. */
-	if (last.n)
+	off[0] = off[1] = 0;
+	*both = false;
+	if (last.n) {
+		if (command_id_parse(last, &off[0], &off[1]) < 0)
+			return fail_as(why, ERR_bad_request, "Last-Event-ID: STDOUT-STDERR, as the events' id");
 		return 0;
-	if ((e = req_query_u64(r, "stdout", INT64_MAX, out, why)) < 0)
+	}
+	if ((e = req_query_u64(r, "offset", INT64_MAX, &one, why)) < 0)
 		return e;
-	return req_query_u64(r, "stderr", INT64_MAX, err, why);
+	if (one != UINT64_MAX && one) {
+		off[0] = off[1] = one;
+		*both = true;
+	}
+	if ((e = req_query_u64(r, "stdout", INT64_MAX, &off[0], why)) < 0)
+		return e;
+	return req_query_u64(r, "stderr", INT64_MAX, &off[1], why);
 }
 
-static void join(struct req *r)
+/* The command as the agent lists it. A pid comes again when the numbers have gone round; a token is for the command that had
+ * it when the token was made. */
+static json_t *find(struct req *r, json_t *reply, int64_t pid)
 {
-	struct fail why = { 0 };
-	uint64_t out, err;
-	int64_t pid;
-
-	if (!r->x)
-		return;
-	if (pid_read(r, &pid, &why) < 0 || offsets_read(r, &out, &err, &why) < 0)
-		return req_fail(r, &why);
-	command_join(r, pid, out, err);
-}
-
-/* A pid comes again when the numbers have gone round; a token is for the command that had it when the token was made. */
-static void on_attach_list(json_t *reply, const struct fail *why, void *arg)
-{
-	struct req *r = arg;
-	int64_t pid = strtoll(req_param(r, 1), NULL, 10), ns;
-	bool found = false;
-	json_t *p;
+	json_t *p, *found = NULL;
+	int64_t ns;
 	size_t i;
 
 	json_array_foreach (json_object_get(reply, "processes"), i, p) {
 		const char *at = json_string_value(json_object_get(p, "startedAt"));
 
-		if (number(p, "pid") == pid && at && !rfc3339_parse(str_of(at), &ns) &&
-		    ns / NS_PER_MS <= r->attach_ms + 2000)
-			found = true;
+		if (number(p, "pid") == pid && (!r->attach_ms || (at && !rfc3339_parse(str_of(at), &ns) &&
+								  ns / NS_PER_MS <= r->attach_ms + 2000)))
+			found = p;
 	}
-	if (why->err)
-		req_fail(r, why);
-	else if (!found)
-		req_failf(r, ERR_process_not_found, "the command of this attach token is gone");
-	else
-		join(r);
+	return found;
+}
+
+static void on_found(json_t *reply, const struct fail *why, void *arg)
+{
+	struct req *r = arg;
+	struct fail f = *why;
+	uint64_t off[2];
+	int64_t pid;
+	json_t *p;
+	bool both;
+
+	if (r->x && !f.err && pid_read(r, &pid, &f) == 0 && offsets_read(r, off, &both, &f) == 0) {
+		p = find(r, reply, pid);
+		if (!p) {
+			fail_as(&f, ERR_process_not_found, "no command %lld, or it is gone", (long long)pid);
+		} else {
+			if (both) {
+				off[0] = MIN(off[0], (uint64_t)number(json_object_get(p, "stdout"), "end"));
+				off[1] = MIN(off[1], (uint64_t)number(json_object_get(p, "stderr"), "end"));
+			}
+			command_join(r, pid, off[0], off[1]);
+		}
+	}
+	if (f.err)
+		req_fail(r, &f);
 	req_unref(r);
 }
 
 void h_output(struct req *r)
 {
 	struct guest_opts o = { .method = "GET", .target = "/space/processes" };
+	struct fail why = { 0 };
+	uint64_t off[2];
+	int64_t pid;
+	bool both;
 
-	if (r->attach_ms)
-		ask(r, &o, on_attach_list);
-	else
-		join(r);
+	if (pid_read(r, &pid, &why) < 0 || offsets_read(r, off, &both, &why) < 0)
+		return req_fail(r, &why);
+	if (r->attach_ms || both)
+		return ask(r, &o, on_found);
+	command_join(r, pid, off[0], off[1]);
 }
 
 /* --- input --- */

@@ -122,6 +122,7 @@ static void slow_done(struct sandbox *sb, const struct fail *why, void *arg)
 		struct jw w;
 
 		if (sb) {
+			operation_set_target(op, sb->id);
 			answer_begin(&w, &b);
 			jw_obj(&w, NULL);
 			sandbox_json(r, &w, "sandbox", sb);

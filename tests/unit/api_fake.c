@@ -139,6 +139,7 @@ void operation_end(struct operation *op, json_t *result, const struct fail *why)
 	op->state = why->err ? OPERATION_FAILED : OPERATION_DONE;
 	json_decref(result);
 }
+void operation_set_target(struct operation *op, const char *target) { }
 struct operation *operation_find(struct space *sp, const char *tenant, struct str id)
 {
 	return fake.op.id[0] && str_eqz(id, fake.op.id) ? &fake.op : NULL;
