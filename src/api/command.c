@@ -296,7 +296,10 @@ static void output_event(struct command *c, int which, struct str data)
 	}
 	if (body.n)
 		emit(c, which, body, text);
-	if (c->hold[which].n && !tick_is_set(&c->tick))
+	/* The time runs from when this character was cut, not from an earlier one that has been completed since. */
+	if (!c->hold[STDOUT].n && !c->hold[STDERR].n)
+		tick_clear(&c->tick);
+	else if (c->hold[which].n && !c->hold[!which].n)
 		tick_set(&c->r->api->ticks, &c->tick, HOLD_MS);
 }
 

@@ -191,7 +191,7 @@ static void on_file_stat(json_t *reply, const struct fail *why, void *arg)
 	const char *type = json_string_value(json_object_get(e, "type"));
 	const char *owner = json_string_value(json_object_get(e, "owner"));
 	const char *mtime = json_string_value(json_object_get(e, "modifiedTime"));
-	struct guest_opts o = { .method = "GET", .also_status = 416, .not_found = ERR_file_not_found };
+	struct guest_opts o = { .method = "GET", .not_found = ERR_file_not_found };
 	autobuf struct buf target;
 	struct fail f = *why;
 	struct path path;

@@ -20,7 +20,6 @@ struct guest_call {
 	struct tick tick;
 	struct buf error;	/* body of an answer that is an error */
 	int error_status;
-	int also_status;
 	enum errcode not_found;
 	int probe_ms;		/* until the next one; 0: the head is there */
 	unsigned refs;		/* the call itself, and a probe under way */
@@ -50,8 +49,10 @@ static const struct { const char *name; enum errcode code; } connect_codes[] = {
 static enum errcode code_of_status(int status)
 {
 	switch (status) {
-	case 400: case 406: case 416: case 422:
+	case 400: case 406: case 422:
 		return ERR_bad_request;
+	case 416:
+		return ERR_bad_range;
 	case 401: case 403:
 		return ERR_agent_unreachable;
 	case 409:
@@ -161,7 +162,7 @@ static void on_head(struct http_call *hc, const struct http_head *h, void *arg)
 
 	tick_clear(&c->tick);
 	c->probe_ms = 0;
-	if (h->status / 100 == 2 || (c->also_status && h->status == c->also_status)) {
+	if (h->status / 100 == 2) {
 		if (c->cb->head)
 			c->cb->head(c, h, c->arg);
 		return;
@@ -288,7 +289,7 @@ struct guest_call *guest_call(struct api *api, struct sandbox *sb, const struct 
 		return NULL;
 	}
 	*c = (struct guest_call){ .api = api, .sb = sb, .cb = cb, .arg = arg, .refs = 1,
-		.also_status = o->also_status, .not_found = o->not_found, .probe_ms = PROBE_FIRST_MS };
+		.not_found = o->not_found, .probe_ms = PROBE_FIRST_MS };
 	buf_init(&c->error, 16 * KIB);
 	tick_init(&c->tick, probe);
 	ho.headers = hs.h;

@@ -14,7 +14,7 @@
 struct guest_call;
 
 struct guest_cb {
-	/* A good answer has begun (2xx, or `also_status`). H is valid during the call only. */
+	/* A good answer has begun (2xx). H is valid during the call only. */
 	void (*head)(struct guest_call *c, const struct http_head *h, void *arg);
 	void (*data)(struct guest_call *c, const char *p, size_t n, void *arg);
 	void (*drain)(struct guest_call *c, void *arg);
@@ -33,7 +33,6 @@ struct guest_opts {
 	struct str range;	    /* value of a Range header */
 	bool connect_stream;	    /* Connect: BODY is put into a frame */
 	bool upgrade_tcp;
-	int also_status;	    /* a status ≥ 300 that is passed to head() (416) */
 	enum errcode not_found;	    /* what its 404 means; 0: not_found */
 };
 

@@ -158,7 +158,7 @@ static void download_head(struct guest_call *c, const struct http_head *h, void 
 	if (d->head)
 		d->head(r, h);
 	http_on_drain(r->x, client_drain, r);
-	req_start(r, h->status == 206 || h->status == 416 ? h->status : 200, d->ctype, length);
+	req_start(r, h->status == 206 ? 206 : 200, d->ctype, length);
 }
 
 static void download_data(struct guest_call *c, const char *p, size_t n, void *arg)
