@@ -15,6 +15,7 @@
  *   vm=N              the N-th VM made becomes the current one
  *   sleep=MS
  * At the end every VM is killed. Run as root; DIR should be on a file system that clones files. */
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
@@ -220,26 +221,49 @@ static void save(const char *node, enum vm_save kind)
 	       (double)s.state_bytes / KIB);
 }
 
-static unsigned long long faults(pid_t pid)
+/* Field N (from 0) of FILE of a process, after any name in brackets. */
+static unsigned long long number(const char *file, unsigned n)
 {
 	autofree char *text = NULL;
-	unsigned long long n = 0;
-	char path[48], *p;
+	char *p;
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	if (file_read(AT_FDCWD, path, &text, 4096) > 0 && (p = strrchr(text, ')')))
-		(void)!sscanf(p + 1, " %*c %*s %*s %*s %*s %*s %*s %llu", &n);
-	return n;
+	if (file_read(AT_FDCWD, file, &text, 4096) <= 0)
+		return 0;
+	p = strrchr(text, ')');
+	for (p = p ? p + 2 : text; n > 0 && (p = strchr(p, ' ')); n--)
+		p++;
+	return p ? strtoull(p, NULL, 10) : 0;
+}
+
+/* CPU time of all its threads, finer than /proc/PID/stat has it. */
+static double cpu_ms(pid_t pid)
+{
+	double sum = 0;
+	char path[300];
+	DIR *d;
+	struct dirent *e;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	d = opendir(path);
+	while (d && (e = readdir(d))) {
+		snprintf(path, sizeof(path), "/proc/%d/task/%.20s/schedstat", (int)pid, e->d_name);
+		sum += (double)number(path, 0) / 1e6;
+	}
+	if (d)
+		closedir(d);
+	return sum;
 }
 
 static void status(void)
 {
 	struct vm_status s;
+	char path[48];
 
 	must(driver_qemu.status(cur->vm, &s, &why), "status");
-	printf("  %s%s%s  rss %.1f MiB, private %.1f MiB, cpu %.2f s, faults %llu\n", s.exited ? "exited: " : s.running ? "running" : "stopped",
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)vm_pid(cur->vm));
+	printf("  %s%s%s  rss %.1f MiB, private %.1f MiB, cpu %.1f ms, faults %llu\n", s.exited ? "exited: " : s.running ? "running" : "stopped",
 	       s.exited ? s.reason : "", s.host_disk_full ? " (host disk full)" : "", (double)s.rss_bytes / MIB,
-	       (double)s.private_bytes / MIB, s.cpu_s, faults(vm_pid(cur->vm)));
+	       (double)s.private_bytes / MIB, cpu_ms(vm_pid(cur->vm)), number(path, 7));
 }
 
 static void command(const char *c)

@@ -1,4 +1,5 @@
 # `space run` prints what the command printed, exits with its status and leaves no sandbox.
+# serial
 . "$LIB/t.sh"
 before=$(count)
 same "$(space run -- python3 -c 'print(6*7)')" 42 "what Python printed"

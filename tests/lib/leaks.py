@@ -52,7 +52,7 @@ def descriptors(pid):
             to = os.readlink(f"/proc/{pid}/fd/{f}")
         except OSError:
             continue
-        yield plain(re.sub(r":?\[\d+\]", "", to))
+        yield plain(re.sub(r"^/proc/\d+/", "/proc/PID/", re.sub(r":?\[\d+\]", "", to)))
 
 
 def tree(top):
