@@ -360,7 +360,7 @@ static int publish(struct maker *m, struct fail *why)
 {
 	autobuf struct buf text = { 0 };
 	autoclose int kernels = dir_open(m->p->fd, "kernels");
-	char release[80], old[POOL_TMPNAME];
+	char release[80];
 	int r;
 
 	buf_init(&text, 64 * KIB);
@@ -373,10 +373,12 @@ static int publish(struct maker *m, struct fail *why)
 		return r;
 	if (kernels < 0 || fsync(m->dstfd))
 		return pool_fail(why, kernels < 0 ? kernels : -errno, "pool/kernels");
-	pool_tmpname(old, "old-");
-	if (!renameat(kernels, m->info.digest.hex, m->p->tmpfd, old))
-		rm_rf(m->p->tmpfd, old);
-	if (renameat(m->p->tmpfd, m->dst, kernels, m->info.digest.hex) || fsync(kernels))
+	/* One that is there (laid out for an older list, or by another process just now) is exchanged:
+	 * whoever looks sees either, whole. */
+	if (renameat2(m->p->tmpfd, m->dst, kernels, m->info.digest.hex, RENAME_NOREPLACE) &&
+		renameat2(m->p->tmpfd, m->dst, kernels, m->info.digest.hex, RENAME_EXCHANGE))
+		return pool_fail(why, -errno, "pool/kernels/%s", m->info.digest.hex);
+	if (fsync(kernels))
 		return pool_fail(why, -errno, "pool/kernels/%s", m->info.digest.hex);
 	return pool_name_write(m->p, "kernels", CURRENT, m->info.digest.hex, why);
 }

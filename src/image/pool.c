@@ -68,30 +68,35 @@ static uint64_t default_size(int state_fd)
 	return (uint64_t)v.f_bavail * v.f_frsize / 10 * 6;
 }
 
-/* Mounts the XFS image at STATE/pool, making it first. -EOPNOTSUPP: this host has to copy. */
+/* May this host not mount at all (a container without the right, a kernel without XFS)? Then copies
+ * are the answer, not an error. */
+static bool mount_forbidden(int err)
+{
+	return err == -EPERM || err == -EACCES || err == -ENODEV || err == -ENOENT || err == -ENXIO;
+}
+
+/* Mounts the XFS image at STATE/pool, making it first. -EOPNOTSUPP: this host has to copy. A tool
+ * that is missing, or room, is no such reason: a pool that copies once copies for ever. */
 static int use_xfs_image(
 	int state_fd, const char *state_dir, const char *path, uint64_t size, struct fail *why)
 {
+	bool existed = xfs_image_exists(state_fd);
 	int loop, r;
 
 	r = xfs_image_make(state_fd, state_dir, size ? size : default_size(state_fd), why);
 	if (r < 0)
 		return r;
 	r = xfs_image_mount(state_fd, path, why);
+	if (r < 0 && !existed && mount_forbidden(r)) {
+		unlinkat(state_fd, XFS_IMAGE, 0);
+		return -EOPNOTSUPP;
+	}
 	if (r < 0)
 		return r;
 	if (!xfs_is_mounted(path, &loop))
 		return fail_as(
 			why, ERR_internal, "storage pool: the mount at %s is not there", path);
 	return 0;
-}
-
-/* May this host not mount at all (a container without the right)? Then copies are the answer, not
- * an error. */
-static bool mount_forbidden(int err)
-{
-	return err == -EOPNOTSUPP || err == -EPERM || err == -EACCES || err == -ENODEV ||
-	       err == -ENOENT || err == -ENXIO;
 }
 
 /* A pool that cannot become as large as it should is still a pool; pool_info() tells its size. */
@@ -133,13 +138,11 @@ static int settle(int state_fd, const char *state_dir, const char *path, bool ma
 		grow(state_fd, path, size);
 		return 0;
 	}
-	if (mount_forbidden(r) && !existed) {
-		unlinkat(state_fd, XFS_IMAGE, 0);
-		if (why)
-			memset(why, 0, sizeof(*why));
-		return 0;
-	}
-	return r;
+	if (r != -EOPNOTSUPP)
+		return r;
+	if (why)
+		memset(why, 0, sizeof(*why)); /* *clone says that we copy */
+	return 0;
 }
 
 static int make_folders(int fd, struct fail *why)
