@@ -1,6 +1,7 @@
 /* conn.c - the bytes of one connection; see conn.h. */
 #include "http/conn.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #define SEG_MIN 1024
@@ -474,10 +475,22 @@ bool hconn_stalled(struct hconn *c, int64_t now, int64_t *due)
 
 /* --- life --- */
 
+/* While nothing is read because nobody wants it, no read will say that the peer has gone. */
+static bool peer_gone(const struct hconn *c)
+{
+	struct pollfd p = { -1, POLLRDHUP, 0 };
+
+	if (c->reading || c->eof || c->rerr || !c->paused)
+		return false;
+	return uv_fileno(&c->uv.handle, &p.fd) == 0 && poll(&p, 1, 0) > 0;
+}
+
 static int64_t on_tick(struct hsweep *s, int64_t now)
 {
 	struct hconn *c = container_of(s, struct hconn, sweep);
 
+	if (!c->closing && c->ops->eager_end && peer_gone(c))
+		hconn_fail(c, -EPIPE);
 	return c->closing || !c->ops->tick ? INT64_MAX : c->ops->tick(c, now);
 }
 

@@ -387,10 +387,10 @@ static void on_writable(uv_poll_t *p, int status, int events)
 	int err = 0;
 	socklen_t len = sizeof(err);
 
-	if (status < 0)
+	/* libuv says EBADF for any error of the socket; the socket knows better. */
+	getsockopt(a->fd, SOL_SOCKET, SO_ERROR, &err, &len);
+	if (!err && status < 0)
 		err = -status;
-	else
-		getsockopt(a->fd, SOL_SOCKET, SO_ERROR, &err, &len);
 	if (err)
 		attempt_failed(a, -err, NULL);
 	else
