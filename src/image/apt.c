@@ -195,7 +195,8 @@ int apt_download(struct apt *a, const char *package, const struct progress *pr, 
 	return r;
 }
 
-int apt_sources(struct apt *a, const char *codename, struct buf *out, struct fail *why)
+int apt_sources(struct apt *a, const char *codename, const struct progress *pr, struct buf *out,
+	struct fail *why)
 {
 	static const char format[] = "$(REPO_URI) $(RELEASE) $(COMPONENT)";
 	static const char keyring[] = "/usr/share/keyrings/debian-archive-keyring.gpg";
@@ -204,7 +205,7 @@ int apt_sources(struct apt *a, const char *codename, struct buf *out, struct fai
 
 	for (int tries = 0; tries < 2; tries++) {
 		autobuf struct buf text = { 0 };
-		struct ticking tick = { NULL, NULL, &text };
+		struct ticking tick = { pr, "reading apt's sources", &text };
 		struct str line, rest, uri, suite, component;
 		bool more;
 		int r;
@@ -233,7 +234,7 @@ int apt_sources(struct apt *a, const char *codename, struct buf *out, struct fai
 		if (out->n)
 			return 0;
 		/* Without lists apt does not know whose archive a source is. */
-		if (!tries && (r = fetch_lists(a, NULL, why)) < 0)
+		if (!tries && (r = fetch_lists(a, pr, why)) < 0)
 			return r;
 	}
 	fail_as(why, ERR_host_unsuitable, "apt's sources have no archive of Debian %s", codename);

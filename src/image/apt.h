@@ -30,7 +30,8 @@ int apt_download(struct apt *a, const char *package, const struct progress *pr, 
 
 /* The lines of a sources.list that stand for the host's own Debian archives (not those of other
  * publishers), for release CODENAME. */
-int apt_sources(struct apt *a, const char *codename, struct buf *out, struct fail *why);
+int apt_sources(struct apt *a, const char *codename, const struct progress *pr, struct buf *out,
+	struct fail *why);
 
 /* The host's words on how to reach archives (Acquire::http, https, Retries), in the syntax of
  * apt.conf. Empty if it has none. */

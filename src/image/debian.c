@@ -152,14 +152,14 @@ static int put(int dirfd_, const char *name, const struct buf *text, struct fail
 }
 
 /* sources.list and apt.conf for mmdebstrap, in DIR. */
-static int write_inputs(struct apt *apt, int dir, struct fail *why)
+static int write_inputs(struct apt *apt, int dir, const struct progress *pr, struct fail *why)
 {
 	autobuf struct buf sources = { 0 }, options = { 0 };
 	int r;
 
 	buf_init(&sources, 64 * KIB);
 	buf_init(&options, 64 * KIB);
-	r = apt_sources(apt, CODENAME, &sources, why);
+	r = apt_sources(apt, CODENAME, pr, &sources, why);
 	if (!r)
 		r = apt_acquire_options(&options, why);
 	if (!r && buf_addz(&options, "Acquire::Languages \"none\";\nAcquire::Retries \"3\";\n"))
@@ -241,7 +241,7 @@ static int build(struct pool *p, const char *name, const char *include, const st
 	if (!r) {
 		dir = dir_open(p->tmpfd, apt.name);
 		r = dir < 0 ? pool_fail(why, dir, "pool/tmp/%s", apt.name)
-			    : write_inputs(&apt, dir, why);
+			    : write_inputs(&apt, dir, pr, why);
 	}
 	if (!r)
 		r = bootstrap(&apt, tree.path, include, &b, why);

@@ -6,9 +6,9 @@
  * {"initrd":{…}}, {"images":[…]}, {"pool":{…}} or {"error":{code,message,remedy}}. Exit status 0, 1
  * (failed) or 2 (wrong usage).
  *
- * The work is done by a child; this process waits for it. SIGTERM, SIGINT, SIGHUP, a crash of the
- * child and our own death all end the same way: the child and everything that it started are
- * killed, and what it had begun is swept out of the pool. */
+ * The work is done by a child; this process waits for it. SIGTERM, SIGINT, SIGHUP, the death of who
+ * started us, a crash of the child and our own death all end the same way: the child and everything
+ * that it started are killed, and what it had begun is swept out of the pool. */
 #include <getopt.h>
 #include <poll.h>
 #include <signal.h>
@@ -373,7 +373,8 @@ static int supervise(const struct options *o, const struct command *c, char **ar
 	int sfd;
 
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
-	signal(SIGPIPE, SIG_IGN); /* nobody reads any more: the work goes on to its end */
+	prctl(PR_SET_PDEATHSIG, SIGTERM); /* nobody waits for the result of a daemon that is gone */
+	signal(SIGPIPE, SIG_IGN);	  /* nobody reads any more: the work goes on to its end */
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
