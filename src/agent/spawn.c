@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -22,6 +23,12 @@
 
 struct clone3_args {
 	uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
+};
+
+/* What the child tells before it executes; in memory that both see even where the rest is copied. */
+struct report {
+	volatile enum spawn_step step;
+	volatile int err;
 };
 
 /* The raw calls: glibc's would make all threads of the process change their ids, and here these are the agent's. */
@@ -61,7 +68,7 @@ static int exec_file(const struct spawn *s, const char *file)
 	return ENOEXEC;
 }
 
-static _Noreturn void exec_or_127(struct spawn *s, volatile int *failed)
+static _Noreturn void exec_or_127(const struct spawn *s, struct report *told)
 {
 	const char *dir = s->path;
 	char file[PATH_LEN];
@@ -83,8 +90,8 @@ static _Noreturn void exec_or_127(struct spawn *s, volatile int *failed)
 		}
 	}
 	if (s->strict) {
-		s->step = SPAWN_EXEC;
-		*failed = err;
+		told->err = err;
+		told->step = SPAWN_EXEC;
 		_exit(127);
 	}
 	if (err == ENOENT || err == ENOTDIR) {
@@ -97,7 +104,7 @@ static _Noreturn void exec_or_127(struct spawn *s, volatile int *failed)
 }
 
 /* Runs in the child, in the agent's memory: system calls only, nothing allocated, nothing of the agent's changed. */
-static _Noreturn void child(struct spawn *s, volatile int *err)
+static _Noreturn void child(const struct spawn *s, struct report *told)
 {
 	static const char oom[] = "100";
 	struct rlimit files = { 1024, 1048576 };
@@ -105,7 +112,7 @@ static _Noreturn void child(struct spawn *s, volatile int *err)
 	int fd;
 
 	setsid();
-	s->step = SPAWN_STDIO;
+	told->step = SPAWN_STDIO;
 	if (s->tty && ioctl(s->stdio[0], TIOCSCTTY, 0) < 0)
 		goto fail;
 	for (int i = 0; i < 3; i++) {
@@ -118,24 +125,25 @@ static _Noreturn void child(struct spawn *s, volatile int *err)
 	if (fd >= 0 && write(fd, oom, sizeof(oom) - 1) < 0)
 		say("", "", ""); /* the command runs all the same */
 	umask(022);
-	s->step = SPAWN_USER;
-	*err = -become(s->user);
-	if (*err)
+	told->step = SPAWN_USER;
+	told->err = -become(s->user);
+	if (told->err)
 		_exit(126);
-	s->step = SPAWN_CWD;
+	told->step = SPAWN_CWD;
 	if (chdir(s->cwd) < 0)
 		goto fail;
-	s->step = SPAWN_OK;
+	told->step = SPAWN_OK;
 	signal(SIGPIPE, SIG_DFL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	exec_or_127(s, err);
+	exec_or_127(s, told);
 fail:
-	*err = errno;
+	told->err = errno;
 	_exit(126);
 }
 
-#ifdef __x86_64__
+/* A sanitizer marks the stack that code runs on, and the child never comes back to unmark it: there it gets a copy. */
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
 #define SHARE_FLAGS (CLONE_VM | CLONE_VFORK)
 /* Inline, so that the child, which runs on our stack, has no return address of ours to step on. */
 static inline long clone3_raw(struct clone3_args *a)
@@ -146,7 +154,7 @@ static inline long clone3_raw(struct clone3_args *a)
 	return r;
 }
 #else
-#define SHARE_FLAGS 0
+#define SHARE_FLAGS CLONE_VFORK
 static inline long clone3_raw(struct clone3_args *a)
 {
 	long r = syscall(SYS_clone3, a, sizeof(*a));
@@ -155,7 +163,7 @@ static inline long clone3_raw(struct clone3_args *a)
 }
 #endif
 
-static __attribute__((noinline)) pid_t start(struct spawn *s, volatile int *err)
+static __attribute__((noinline)) pid_t start(const struct spawn *s, struct report *told)
 {
 	struct clone3_args a = {
 		.flags = SHARE_FLAGS | CLONE_CLEAR_SIGHAND | (s->cgroup_fd >= 0 ? CLONE_INTO_CGROUP : 0),
@@ -165,14 +173,13 @@ static __attribute__((noinline)) pid_t start(struct spawn *s, volatile int *err)
 	long pid = clone3_raw(&a);
 
 	if (pid == 0)
-		child(s, err);
+		child(s, told);
 	return (pid_t)pid;
 }
 
 /* For kernels and sandboxes without clone3: the copy of a process, moved into its cgroup by hand. */
-static pid_t start_old(struct spawn *s)
+static pid_t start_old(const struct spawn *s, struct report *told)
 {
-	volatile int err = 0;
 	pid_t pid = fork();
 
 	if (pid != 0)
@@ -185,29 +192,40 @@ static pid_t start_old(struct spawn *s)
 	}
 	for (int sig = 1; sig < 32; sig++)
 		signal(sig, SIG_DFL);
-	child(s, &err);
+	child(s, told);
 }
 
 pid_t spawn_run(struct spawn *s)
 {
-	volatile int err = 0;
+	static struct report *told;
 	sigset_t all, old;
 	pid_t pid;
 
 	s->step = SPAWN_FORK;
+	if (!told) {
+		void *p = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+		if (p == MAP_FAILED)
+			return -errno;
+		told = p;
+	}
+	*told = (struct report){ SPAWN_STDIO, 0 };
 	sigfillset(&all);
 	sigprocmask(SIG_BLOCK, &all, &old);
-	pid = start(s, &err);
+	pid = start(s, told);
 	if (pid == -ENOSYS || pid == -EPERM || pid == -EINVAL) {
-		s->step = SPAWN_OK;
-		s->strict = false; /* a copy of us cannot tell us */
-		pid = start_old(s);
+		s->strict = false; /* the copy runs beside us: its exit status will have to tell */
+		pid = start_old(s, told);
+		if (pid > 0)
+			told->step = SPAWN_OK;
 	}
 	sigprocmask(SIG_SETMASK, &old, NULL);
-	if (pid > 0 && s->step != SPAWN_OK) { /* it has exited already; ours to reap */
-		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-			;
-		return err ? -err : -EIO;
-	}
-	return pid;
+	if (pid < 0)
+		return pid;
+	s->step = told->step;
+	if (s->step == SPAWN_OK)
+		return pid;
+	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) /* it has exited already; ours to reap */
+		;
+	return told->err ? -told->err : -EIO;
 }

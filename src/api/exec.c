@@ -126,7 +126,6 @@ static int start_write(struct req *r, const struct exec_req *q, struct buf *out)
 	if (q->timeout_ms)
 		jw_int(&w, "deadlineMs", q->timeout_ms);
 	jw_int(&w, "keepBytes", (int64_t)r->api->cfg->output_keep);
-	jw_bool(&w, "strict", true);
 	jw_obj_end(&w);
 	jw_obj_end(&w);
 	return w.err;
