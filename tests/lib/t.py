@@ -117,7 +117,7 @@ def api(method, path, body=None, status=None, headers=None, where=None, timeout=
         a = Answer(r.status, r.headers, r.read())
     finally:
         c.close()
-    want = status if isinstance(status, (tuple, list)) else (status,)
+    want = status if isinstance(status, (tuple, list, range)) else (status,)
     if (status is None and not 200 <= a.status < 300) or (status is not None and a.status not in want):
         fail(f"{method} {path}: {a.status}, want {status or 'success'}: {a.body[:600]!r}")
     return a
