@@ -75,6 +75,8 @@ class Agent:
         self.port = free_port()
         script = ("mount --bind %(d)s/passwd /etc/passwd && mount --bind %(d)s/group /etc/group && "
                   "mount -t tmpfs -o size=256k,nr_inodes=64 tiny %(d)s/tiny && exec \"$0\" \"$@\"" % {"d": self.dir})
+        # AddressSanitizer keeps freed memory: what a program needs can't be told from its size then.
+        self.sized = b"__asan_init" not in open(binary, "rb").read()
         self.log = open(os.path.join(self.dir, "log"), "wb")
         self.proc = subprocess.Popen(
             ["unshare", "-m", "sh", "-c", script, binary, "--test", "--port", str(self.port), "--root", self.root, *options],
@@ -112,6 +114,10 @@ class Agent:
     def rss_kib(self):
         text = open("/proc/%d/status" % self.proc.pid).read()
         return int(re.search(r"VmRSS:\s+(\d+)", text).group(1))
+
+    def check_grown(self, before_kib, limit_kib, now_kib=None):
+        grown = (now_kib or self.rss_kib()) - before_kib
+        check(not self.sized or grown <= limit_kib, "the agent grew by %d KiB" % grown)
 
     # --- plain HTTP ---
 

@@ -298,7 +298,7 @@ def test_64_mib_each_way_in_flat_memory(a):
         stop.set()
         t.join()
     same(got.hexdigest(), want.hexdigest())
-    check(peak[0] - rss <= 1024, "the agent grew by %d KiB" % (peak[0] - rss))
+    a.check_grown(rss, 1024, peak[0])
     os.unlink(a.home + "/large")
 
 

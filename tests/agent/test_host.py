@@ -262,7 +262,7 @@ def test_raw_pipe_holds_a_fast_sender_back(a):
     except TimeoutError:
         pass
     check(sent < 32 << 20, "the agent took %d bytes that nobody reads" % sent)
-    check(a.rss_kib() - before < 1536, "grew by %d KiB" % (a.rss_kib() - before))
+    a.check_grown(before, 1536)
     c.close()
     peer.close()
 
@@ -271,7 +271,7 @@ def test_idle_agent_is_small(a):
     b = Agent(a.proc.args[5])
     try:
         b.run("true")
-        check(b.rss_kib() < 2048, "%d KiB resident" % b.rss_kib())
+        check(not b.sized or b.rss_kib() < 2048, "%d KiB resident" % b.rss_kib())
     finally:
         b.stop()
 
