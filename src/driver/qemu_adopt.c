@@ -213,7 +213,8 @@ int qemu_status(struct vm *vm, struct vm_status *out, struct fail *why)
 		launch_reap(vm->p.keeper_pidfd);
 		st.exited = true;
 		st.reason = exit_reason(vm->run_dirfd, vm->run_dir, vm->id, vm->ended, vm->killed);
-		remember_exit(vm->run_dirfd, st.reason);
+		if (!vm->killed) /* kill() has emptied the run directory */
+			remember_exit(vm->run_dirfd, st.reason);
 		vm->running = false;
 	} else {
 		usage(vm->p.qemu, &st);
