@@ -47,14 +47,6 @@ int server_start(const char *host, int port, struct fail *why);
 /* {"code":STATUS,"message":"…"}, the shape of E2B's plain HTTP errors. */
 void answer_error(struct http_exchange *x, int status, const char *fmt, ...) PRINTF(3, 4);
 bool token_ok(struct http_exchange *x, bool *present); /* X-Access-Token; true when none is set */
-/* Exchanges that stream or wait are known here, so that /freeze can cut them. */
-struct open_link {
-	struct link link;
-	struct http_exchange *x;
-};
-void open_add(struct open_link *o, struct http_exchange *x);
-void open_del(struct open_link *o);
-void server_cut_all(struct http_exchange *but);
 
 /* The query parameter KEY into a fixed buffer: length, -ENOENT when absent, -EINVAL, -ENAMETOOLONG. */
 ssize_t query_str(const struct http_exchange *x, const char *key, char *out, size_t size);

@@ -106,7 +106,7 @@ static void freeze(struct http_exchange *x, bool fs)
 	}
 	agent.frozen = true;
 	memset(agent.token, 0, sizeof(agent.token));
-	server_cut_all(x);
+	http_server_reset(agent.http, x);
 	if (!fs) {
 		http_respond_empty(x, 204);
 		return;

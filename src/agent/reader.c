@@ -12,7 +12,6 @@ int64_t slow_reader_ms = 60 * 1000;
 
 struct reader {
 	struct sub sub;
-	struct open_link open;
 	struct http_exchange *x;
 	uv_timer_t timer;    /* keepalive, deadline, slow readers: armed for whichever is due first */
 	bool starter, finished;
@@ -245,7 +244,6 @@ static void on_close(struct http_exchange *x, int err, void *arg)
 
 	r->finished = true;
 	sub_detach(&r->sub);
-	open_del(&r->open);
 	uv_close((uv_handle_t *)&r->timer, timer_closed);
 }
 
@@ -266,7 +264,6 @@ void reader_start(struct http_exchange *x, struct process *p, const struct reade
 	uv_timer_init(agent.loop, &r->timer);
 	for (int i = 0; i < 2; i++)
 		r->sub.at[i] = o->replay ? o->from[i] : p->out[i].end;
-	open_add(&r->open, x);
 	http_on_close(x, on_close, r);
 	http_on_drain(x, on_drain, r);
 	sub_attach(&r->sub, p);

@@ -39,8 +39,6 @@ static const struct route {
 	{ "POST", "/space/shutdown", handle_shutdown, HOST_ONLY | EARLY },
 };
 
-static struct link open_links;
-
 void answer_error(struct http_exchange *x, int status, const char *fmt, ...)
 {
 	char msg[PATH_LEN + 256];
@@ -75,38 +73,6 @@ static bool from_host(struct http_exchange *x)
 	const char *want = agent.test ? "127.0.0.1:" : HOST_ADDR ":";
 
 	return strncmp(http_peer(x), want, strlen(want)) == 0;
-}
-
-/* --- open exchanges --- */
-
-void open_add(struct open_link *o, struct http_exchange *x)
-{
-	o->x = x;
-	link_add_tail(&open_links, &o->link);
-}
-
-void open_del(struct open_link *o)
-{
-	link_del(&o->link);
-}
-
-void server_cut_all(struct http_exchange *but)
-{
-	/* Aborting one may end others, so the list is looked at afresh each time. */
-	for (;;) {
-		struct open_link *found = NULL;
-
-		link_each_safe(l, tmp, &open_links) {
-			struct open_link *o = container_of(l, struct open_link, link);
-
-			if (o->x != but)
-				found = o;
-		}
-		if (!found)
-			return;
-		link_del(&found->link);
-		http_abort(found->x);
-	}
 }
 
 /* --- queries --- */
@@ -244,7 +210,6 @@ int server_start(const char *host, int port, struct fail *why)
 	};
 	int r;
 
-	link_init(&open_links);
 	r = http_server_new(agent.loop, &o, on_request, NULL, &agent.http);
 	if (r < 0)
 		return fail_set(why, r, "no server: %s", strerror(-r));

@@ -9,7 +9,6 @@
 #include "base/log.h"
 
 struct pipe {
-	struct open_link open;
 	struct http_exchange *x;   /* until the upgrade */
 	struct http_stream *s;	   /* from then on; NULL once closed */
 	uv_tcp_t tcp;
@@ -188,7 +187,6 @@ static void stream_close(struct http_stream *s, void *arg)
 	struct pipe *p = arg;
 
 	p->s = NULL;
-	open_del(&p->open);
 	close_tcp(p);
 	maybe_free(p);
 }
@@ -201,7 +199,6 @@ static void exchange_gone(struct http_exchange *x, int err, void *arg)
 
 	p->x = NULL;
 	if (!p->upgrading) {
-		open_del(&p->open);
 		close_tcp(p);
 		maybe_free(p);
 	}
@@ -225,7 +222,6 @@ static void on_connect(uv_connect_t *req, int status)
 		return;
 	}
 	uv_tcp_nodelay(&p->tcp, 1);
-	open_del(&p->open); /* as an exchange it is over; the stream goes with its connection */
 	http_add_header(p->x, "Upgrade", "tcp");
 	p->upgrading = true;
 	p->s = http_upgrade(p->x, 101, &stream_cb, p);
@@ -274,7 +270,6 @@ void handle_tcp(struct http_exchange *x)
 	}
 	p->x = x;
 	p->port = (int)n;
-	open_add(&p->open, x);
 	http_on_close(x, exchange_gone, p);
 	try_connect(p);
 }

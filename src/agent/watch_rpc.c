@@ -15,7 +15,6 @@
 /* One watch of a client, streamed or polled. */
 struct watcher {
 	struct link link;	 /* polled ones */
-	struct open_link open;
 	struct http_exchange *x; /* the call under way; a stream's until its end */
 	bool stream, opening, finished, with_entry;
 	bool recursive, network;
@@ -273,8 +272,6 @@ static void gone(struct http_exchange *x, int err, void *arg)
 {
 	struct watcher *c = arg;
 
-	if (c->stream)
-		open_del(&c->open);
 	c->x = NULL;
 	c->finished = true;
 	if (!c->opening)
@@ -309,12 +306,10 @@ static void open_watch(struct rpc *r, bool stream)
 	c->x = r->x;
 	c->keepalive_ms = r->keepalive_ms;
 	c->deadline_ms = r->timeout_ms ? mono_ms() + r->timeout_ms : 0;
-	if (stream) {
+	if (stream)
 		uv_timer_init(agent.loop, &c->timer);
-		open_add(&c->open, r->x);
-	} else {
+	else
 		nwatchers++;
-	}
 	http_on_close(r->x, gone, c);
 	c->opening = true;
 	if (job_run(agent.loop, NULL, open_job, opened, c) < 0) {

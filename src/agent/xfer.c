@@ -21,7 +21,6 @@ struct way {
 struct xfer {
 	/* the loop's */
 	struct http_exchange *x;
-	struct open_link open;
 	uv_async_t wake;
 	pthread_t thread;
 	bool paused;	   /* the body is not being read */
@@ -201,7 +200,6 @@ static void on_close(struct http_exchange *x, int err, void *arg)
 {
 	struct xfer *t = arg;
 
-	open_del(&t->open);
 	t->x = NULL;
 	pthread_mutex_lock(&t->lock);
 	t->gone = true;
@@ -261,12 +259,10 @@ void xfer_start(struct http_exchange *x, bool body, xfer_fn *fn, void *arg)
 	pthread_cond_init(&t->cond, NULL);
 	uv_async_init(agent.loop, &t->wake, on_wake);
 	running++;
-	open_add(&t->open, x);
 	http_on_close(x, on_close, t);
 	http_on_drain(x, on_drain, t);
 	if (thread_start(t) < 0) {
 		t->returned = true;
-		open_del(&t->open);
 		t->x = NULL;
 		http_on_close(x, NULL, NULL);
 		uv_close((uv_handle_t *)&t->wake, wake_closed);

@@ -723,6 +723,16 @@ static void conn_reset_now(struct http_exchange *x)
 	}
 }
 
+void http_server_reset(struct http_server *s, const struct http_exchange *but)
+{
+	link_each_safe(it, tmp, &s->conns) {
+		struct http_exchange *x = container_of(it, struct http_exchange, link);
+
+		if (x != but)
+			conn_reset_now(x);
+	}
+}
+
 void http_server_close(struct http_server *s, bool now, void (*gone_fn)(void *arg), void *arg)
 {
 	s->closing = true;

@@ -138,6 +138,11 @@ def test_freeze_stops_processes_cuts_streams_and_serves_only_init(a):
                headers={"X-Access-Token": TOKEN})
     pid = s.pid()
     until(lambda: os.path.exists(a.home + "/tick"), 3, "the first tick")
+    server = echo_server(socket.AF_INET, "127.0.0.1")
+    pipe, _ = upgrade(a, server.getsockname()[1])
+    idle = socket.create_connection((HOST, a.port))
+    idle.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+    check(b" 204 " in idle.recv(4096))
     same(a.http("POST", "/freeze", {"fs": False})[0], 204)
     try:
         cut = False
@@ -147,6 +152,12 @@ def test_freeze_stops_processes_cuts_streams_and_serves_only_init(a):
         except Exception:
             cut = True
         check(cut, "the stream lives on")
+        for c in (pipe, idle):
+            try:
+                c.settimeout(3)
+                same(c.recv(10), b"")
+            except ConnectionResetError:
+                pass
         if cgroups(a):
             first = open(a.home + "/tick").read()
             time.sleep(0.3)
