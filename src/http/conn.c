@@ -291,16 +291,24 @@ static void on_shutdown(uv_shutdown_t *req, int status)
 static void shutdown_now(struct hconn *c)
 {
 	uv_shutdown_t *req;
+	uv_os_fd_t fd;
 
 	if (c->shut_sent || c->werr || c->closing)
 		return;
 	c->shut_sent = true;
 	if (c->tls)
 		htls_ops.shutdown(c);
-	/* libuv sends it after what TLS has just queued, if that went to libuv at once; our queue is empty here. */
-	req = malloc(sizeof(*req));
-	if (!req || uv_shutdown(req, &c->uv.stream, on_shutdown) < 0)
+	if (!c->out) {
+		/* libuv has nothing left to write, and would only do this. */
+		if (uv_fileno(&c->uv.handle, &fd) == 0)
+			shutdown(fd, SHUT_WR);
+		return;
+	}
+	req = malloc(sizeof(*req)); /* after what TLS has just said */
+	if (!req || uv_shutdown(req, &c->uv.stream, on_shutdown) < 0) {
 		free(req);
+		hconn_fail(c, -ENOMEM);
+	}
 }
 
 static void on_written(uv_write_t *req, int status)

@@ -390,6 +390,8 @@ static void start(struct http_exchange *x, int status, const char *ctype, int64_
 		x->answer = ANSWER_STARTED;
 		return;
 	}
+	if (ctype && !http_is_value(str_of(ctype)))
+		ctype = NULL; /* from a guest's file, say: left out rather than let in */
 	buf_init(&b, HTTP_HEAD_MAX + KIB);
 	x->keep = may_keep(x);
 	r = add_common(x, &b, status, ctype);
