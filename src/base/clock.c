@@ -134,9 +134,10 @@ int rfc3339_parse(struct str s, int64_t *unix_ns)
 	if (!one_of(&s, ":"))
 		return -EINVAL;
 	sec = digits(&s, 2);
-	/* 60 is a leap second; it becomes the first of the next minute. Years that int64_t nanoseconds can't hold are out. */
+	/* 60 is a leap second; it becomes the first of the next minute. Years that int64_t
+	 * nanoseconds can't hold are out. */
 	if (y < 1678 || y > 2261 || !day_exists(y, mo, d) || h < 0 || h > 23 || mi < 0 || mi > 59 ||
-	    sec < 0 || sec > 60)
+		sec < 0 || sec > 60)
 		return -EINVAL;
 	if (fraction(&s, &ns) < 0 || zone(&s, &offset) < 0 || s.n)
 		return -EINVAL;

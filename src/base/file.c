@@ -13,7 +13,8 @@ ssize_t read_all(int fd, char **out, size_t max)
 	size_t n = 0, cap = 4096;
 	struct stat st;
 
-	/* A byte more than a regular file has, so that its end is met without growing. Elsewhere st_size says nothing. */
+	/* A byte more than a regular file has, so that its end is met without growing. Elsewhere
+	 * st_size says nothing. */
 	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0)
 		cap = (size_t)st.st_size + 2;
 	for (;;) {
@@ -129,7 +130,8 @@ bool path_is_plain(struct str s)
 /* Fills the temporary file; the caller removes it on failure. */
 static int temporary_fill(int dir, const char *tmp, const void *p, size_t n, mode_t mode)
 {
-	autoclose int fd = openat(dir, tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	autoclose int fd =
+		openat(dir, tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	int r;
 
 	if (fd < 0)

@@ -5,8 +5,9 @@
 
 #define DEPTH_MAX 32
 
-/* jansson nests to 2048 and has no option for less: counted before it sees the text. Offset of the bracket that is too
- * deep, or -1. Strings are skipped the way any parser does; malformed ones are left to jansson. */
+/* jansson nests to 2048 and has no option for less: counted before it sees the text. Offset of the
+ * bracket that is too deep, or -1. Strings are skipped the way any parser does; malformed ones are
+ * left to jansson. */
 static ssize_t too_deep(struct str t)
 {
 	unsigned depth = 0;
@@ -58,7 +59,8 @@ json_t *json_read(struct str text, struct fail *why)
 		fail_as(why, ERR_bad_json, "not valid JSON: a NUL at byte %td", nul - text.p);
 		return NULL;
 	}
-	j = json_loadb(text.p ? text.p : "", text.n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &err);
+	j = json_loadb(
+		text.p ? text.p : "", text.n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &err);
 	if (!j) {
 		printable(err.text);
 		fail_as(why, ERR_bad_json, "not valid JSON: line %d, column %d (byte %d): %.120s",
@@ -78,7 +80,8 @@ static int refuse(const struct field *f, struct fail *why)
 	char limits[64] = "";
 
 	if (has_limits(f) && (f->kind == FIELD_INT || f->min))
-		snprintf(limits, sizeof(limits), f->kind == FIELD_INT ? " from %lld to %lld" : " of %lld to %lld",
+		snprintf(limits, sizeof(limits),
+			f->kind == FIELD_INT ? " from %lld to %lld" : " of %lld to %lld",
 			(long long)f->min, (long long)f->max);
 	else if (has_limits(f))
 		snprintf(limits, sizeof(limits), " of at most %lld", (long long)f->max);
@@ -153,7 +156,8 @@ static int check_known(json_t *obj, const struct field *f, size_t nf, struct fai
 	const char *key;
 	json_t *v;
 
-	json_object_foreach(obj, key, v) {
+	json_object_foreach(obj, key, v)
+	{
 		char shown[64];
 		size_t i;
 

@@ -1,4 +1,5 @@
-/* jw.c - the JSON writer of json.h. In a file of its own, since a program that only writes JSON needs no parser. */
+/* jw.c - the JSON writer of json.h. In a file of its own, since a program that only writes JSON
+ * needs no parser. */
 #include <math.h>
 
 #include "base/clock.h"
@@ -64,7 +65,6 @@ static void before(struct jw *w, const char *key)
 		put(w, ":", 1);
 	}
 }
-
 
 void jw_obj(struct jw *w, const char *key)
 {

@@ -1,5 +1,5 @@
-/* log.c - see log.h. A line is put together on the stack and leaves in one write(2), so that lines of several threads or
- * processes never mix. */
+/* log.c - see log.h. A line is put together on the stack and leaves in one write(2), so that lines
+ * of several threads or processes never mix. */
 #include "base/log.h"
 
 #include <stdarg.h>
@@ -31,7 +31,8 @@ void log_set_program(const char *name)
 	snprintf(program, sizeof(program), "%s", name);
 }
 
-/* Copies MSG into OUT: control bytes and what is not UTF-8 as \xNN (\u00NN in JSON). Cut where OUT ends. */
+/* Copies MSG into OUT: control bytes and what is not UTF-8 as \xNN (\u00NN in JSON). Cut where OUT
+ * ends. */
 static size_t escape(char *out, size_t size, struct str msg)
 {
 	size_t n = 0;
@@ -43,7 +44,8 @@ static size_t escape(char *out, size_t size, struct str msg)
 		if (size - n < 8)
 			break;
 		if (len == 0 || c < 0x20 || c == 0x7f) {
-			n += (size_t)snprintf(out + n, size - n, as_json ? "\\u%04x" : "\\x%02x", c);
+			n += (size_t)snprintf(
+				out + n, size - n, as_json ? "\\u%04x" : "\\x%02x", c);
 			len = 1;
 		} else {
 			if (as_json && (c == '"' || c == '\\'))
@@ -73,11 +75,12 @@ void log_at(enum log_level level, const char *fmt, ...)
 	rfc3339_format(when, real_ns());
 	if (as_json)
 		n = snprintf(line, sizeof(line),
-			"{\"time\":\"%s\",\"level\":\"%s\",\"program\":\"%s\",\"message\":\"%s\"}\n", when,
-			level_names[level], program, safe);
+			"{\"time\":\"%s\",\"level\":\"%s\",\"program\":\"%s\",\"message\":\"%s\"}"
+			"\n",
+			when, level_names[level], program, safe);
 	else
-		n = snprintf(line, sizeof(line), "%s %s %s: %s\n", when, program, level_names[level],
-			safe);
+		n = snprintf(line, sizeof(line), "%s %s %s: %s\n", when, program,
+			level_names[level], safe);
 	if (n > 0) {
 		ssize_t r = write(STDERR_FILENO, line, MIN((size_t)n, sizeof(line) - 1));
 

@@ -57,7 +57,8 @@ uint64_t proc_starttime(pid_t pid)
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	if (file_read(AT_FDCWD, path, &text, 4096) < 0)
 		return 0;
-	/* The name in field 2 may hold spaces and brackets: fields are counted from its last bracket. */
+	/* The name in field 2 may hold spaces and brackets: fields are counted from its last
+	 * bracket. */
 	s = str_of(strrchr(text, ')'));
 	for (int field = 2; field <= 22; field++)
 		str_cut(s, ' ', &word, &s);
@@ -72,8 +73,8 @@ struct running {
 	pid_t pid;
 	int pidfd, in, out, err; /* our ends; -1 when closed */
 	int64_t deadline;
-	struct buf line;	 /* of stdout, for on_line */
-	char tail[400];		 /* the last bytes of stderr */
+	struct buf line; /* of stdout, for on_line */
+	char tail[400];	 /* the last bytes of stderr */
 	size_t tail_n;
 };
 
@@ -87,7 +88,8 @@ static int find_program(const char *name, char *path, size_t size)
 		return str_copy(path, size, str_of(name));
 	while (more) {
 		more = str_cut(left, ':', &dir, &left);
-		if (dir.n == 0 || (size_t)snprintf(path, size, STR_FMT "/%s", STR_ARG(dir), name) >= size)
+		if (dir.n == 0 ||
+			(size_t)snprintf(path, size, STR_FMT "/%s", STR_ARG(dir), name) >= size)
 			continue;
 		if (access(path, X_OK) == 0)
 			return 0;
@@ -98,7 +100,8 @@ static int find_program(const char *name, char *path, size_t size)
 /* In the child, between fork and exec: only what is safe there. Returns an errno. */
 static int become(const struct run_opts *o, const char *path, int in, int out, int err)
 {
-	static const char *const plain_env[] = { "PATH=" DEFAULT_PATH, "LANG=C.UTF-8", "HOME=/", NULL };
+	static const char *const plain_env[] = { "PATH=" DEFAULT_PATH, "LANG=C.UTF-8", "HOME=/",
+		NULL };
 	sigset_t none;
 
 	setpgid(0, 0);
@@ -289,7 +292,8 @@ static void set_nonblocking(int fd)
 		fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
-/* Reads what the program had written before it ended; a grandchild that keeps the pipe open is not waited for. */
+/* Reads what the program had written before it ended; a grandchild that keeps the pipe open is not
+ * waited for. */
 static void drain(struct running *r, int *fault)
 {
 	struct pollfd p[2] = { { r->out, POLLIN, 0 }, { r->err, POLLIN, 0 } };
@@ -365,7 +369,8 @@ static int verdict(struct running *r, int e, int status, struct fail *why)
 	last_words(r, words, sizeof(words));
 	if (e == -ETIMEDOUT)
 		return fail_set(why, e, "%s: stopped after %d s%s%s", name,
-			(r->o->timeout_ms ? r->o->timeout_ms : 60000) / 1000, *words ? ": " : "", words);
+			(r->o->timeout_ms ? r->o->timeout_ms : 60000) / 1000, *words ? ": " : "",
+			words);
 	if (e < 0)
 		return fail_set(why, e, "%s: %s", name,
 			e == -ENOBUFS ? "more output than is taken" : strerror(-e));
@@ -399,7 +404,8 @@ int run(const struct run_opts *o, int *status, struct fail *why)
 	e = start(&r);
 	if (e < 0) {
 		pthread_sigmask(SIG_SETMASK, &old, NULL);
-		return fail_set(why, e, "%s: %s", o->argv[0], e == -ENOENT ? "no such program" : strerror(-e));
+		return fail_set(why, e, "%s: %s", o->argv[0],
+			e == -ENOENT ? "no such program" : strerror(-e));
 	}
 	e = attend(&r);
 	if (e < 0)

@@ -15,7 +15,8 @@ void random_bytes(void *p, size_t n)
 		if (got < 0) {
 			if (errno == EINTR)
 				continue;
-			abort(); /* EFAULT or ENOSYS: nothing sensible is possible without random bytes */
+			abort(); /* EFAULT or ENOSYS: nothing sensible is possible without random
+				    bytes */
 		}
 		at += got;
 		n -= (size_t)got;
@@ -31,7 +32,8 @@ void id_make(char out[ID_LEN + 1], char prefix)
 		uint8_t bytes[32];
 
 		random_bytes(bytes, sizeof(bytes));
-		/* 252 is the largest multiple of 36 in a byte: what is above would favour some digits. */
+		/* 252 is the largest multiple of 36 in a byte: what is above would favour some
+		 * digits. */
 		for (size_t i = 0; i < sizeof(bytes) && n < ID_LEN; i++)
 			if (bytes[i] < 252)
 				out[n++] = id_digits[bytes[i] % 36];

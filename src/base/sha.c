@@ -1,4 +1,5 @@
-/* sha.c - file_sha256() of file.h. In a file of its own, since programs without it need no libcrypto. */
+/* sha.c - file_sha256() of file.h. In a file of its own, since programs without it need no
+ * libcrypto. */
 #include <openssl/evp.h>
 
 #include "base/file.h"

@@ -90,7 +90,8 @@ int str_u64(struct str s, uint64_t max, uint64_t *out)
 }
 
 /* The number before UNIT_AT, "12" or "12.345", times SCALE, rounded down, at most MAX. */
-static int scaled(struct str s, const struct str *unit_at, uint64_t scale, uint64_t max, uint64_t *out)
+static int scaled(
+	struct str s, const struct str *unit_at, uint64_t scale, uint64_t max, uint64_t *out)
 {
 	struct str number = { s.p, (size_t)(unit_at->p - s.p) }, whole, part;
 	bool has_part = str_cut(number, '.', &whole, &part);
@@ -126,8 +127,12 @@ int str_duration_ms(struct str s, int64_t *ms)
 		const char *unit;
 		uint64_t ms;
 	} units[] = {
-		{ "", 1000 }, { "ms", 1 }, { "s", 1000 }, { "m", 60 * 1000 },
-		{ "h", 3600 * 1000 }, { "d", 86400 * 1000 },
+		{ "", 1000 },
+		{ "ms", 1 },
+		{ "s", 1000 },
+		{ "m", 60 * 1000 },
+		{ "h", 3600 * 1000 },
+		{ "d", 86400 * 1000 },
 	};
 	struct str unit = unit_of(s);
 	uint64_t v;

@@ -26,7 +26,8 @@ static int copy_run(int dst, int src, off_t at, off_t end)
 
 		if (r < 0 && errno == EINTR)
 			continue;
-		if (r < 0 && errno != EXDEV && errno != EINVAL && errno != EOPNOTSUPP && errno != ENOSYS)
+		if (r < 0 && errno != EXDEV && errno != EINVAL && errno != EOPNOTSUPP &&
+			errno != ENOSYS)
 			return -errno;
 		if (r <= 0)
 			break;
@@ -91,14 +92,15 @@ int file_dup(int dst_fd, int src_fd, bool *cloned)
 	return r;
 }
 
-/* rm_rf() goes down at most this far at once. What lies deeper is renamed up to the top and taken from there, so that
- * neither descriptors nor stack grow with the depth of a tree that somebody else made. */
+/* rm_rf() goes down at most this far at once. What lies deeper is renamed up to the top and taken
+ * from there, so that neither descriptors nor stack grow with the depth of a tree that somebody
+ * else made. */
 #define RM_DEPTH 24
 
 struct rm {
-	int top;		/* the directory that is being emptied */
-	uint64_t mount;		/* its mount: nothing on another one is touched */
-	unsigned moved;		/* directories renamed into it since it was last read */
+	int top;	/* the directory that is being emptied */
+	uint64_t mount; /* its mount: nothing on another one is touched */
+	unsigned moved; /* directories renamed into it since it was last read */
 	uint64_t serial;
 };
 
@@ -106,8 +108,8 @@ static int mount_of(int fd, const char *path, uint64_t *mount, bool *is_root)
 {
 	struct statx sx;
 
-	if (statx(fd, path, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_MNT_ID | STATX_TYPE,
-		    &sx) < 0)
+	if (statx(fd, path, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT,
+		    STATX_MNT_ID | STATX_TYPE, &sx) < 0)
 		return -errno;
 	*mount = sx.stx_mnt_id;
 	*is_root = sx.stx_attributes & STATX_ATTR_MOUNT_ROOT;

@@ -1,10 +1,24 @@
 /* chunked.c - decoding of the chunked transfer coding (RFC 9112, 7.1), see http.h. */
 #include "http/http.h"
 
-#define LINE_MAX_LEN 256	/* a size and its extensions */
-#define TRAILERS_MAX 8192	/* all of them together */
+#define LINE_MAX_LEN 256  /* a size and its extensions */
+#define TRAILERS_MAX 8192 /* all of them together */
 
-enum { SIZE_FIRST, SIZE, EXT, SIZE_LF, DATA, DATA_CR, DATA_LF, TRAILER_FIRST, TRAILER_NAME, TRAILER_VALUE, TRAILER_LF, LAST_LF, END };
+enum {
+	SIZE_FIRST,
+	SIZE,
+	EXT,
+	SIZE_LF,
+	DATA,
+	DATA_CR,
+	DATA_LF,
+	TRAILER_FIRST,
+	TRAILER_NAME,
+	TRAILER_VALUE,
+	TRAILER_LF,
+	LAST_LF,
+	END
+};
 
 void http_chunked_init(struct http_chunked *c)
 {
@@ -30,8 +44,8 @@ static bool is_text(char c)
 /* Trailers that would change how the message is framed or where it goes (RFC 9110, 6.5.1). */
 static bool trailer_forbidden(const struct http_chunked *c)
 {
-	static const char *const names[] = { "content-length", "transfer-encoding", "host", "connection", "upgrade", "te",
-		"trailer", "expect", "keep-alive" };
+	static const char *const names[] = { "content-length", "transfer-encoding", "host",
+		"connection", "upgrade", "te", "trailer", "expect", "keep-alive" };
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		if (str_eqz((struct str){ c->name, c->name_n }, names[i]))

@@ -89,12 +89,14 @@ static int add_head(struct http_call *c, const struct http_call_opts *o)
 
 		if (!http_is_token(h.name) || !http_is_value(h.value))
 			return -EINVAL;
-		(void)((r = buf_adds(b, h.name)) || (r = buf_addz(b, ": ")) || (r = buf_adds(b, h.value)) ||
-			(r = buf_addz(b, "\r\n")));
+		(void)((r = buf_adds(b, h.name)) || (r = buf_addz(b, ": ")) ||
+			(r = buf_adds(b, h.value)) || (r = buf_addz(b, "\r\n")));
 	}
 	if (r == 0 && o->body_len < 0)
 		r = buf_addz(b, "Transfer-Encoding: chunked\r\n");
-	else if (r == 0 && (o->body_len > 0 || o->method[0] == 'P')) /* POST, PUT, PATCH: none is worth saying */
+	else if (r == 0 &&
+		 (o->body_len > 0 ||
+			 o->method[0] == 'P')) /* POST, PUT, PATCH: none is worth saying */
 		r = buf_addf(b, "Content-Length: %lld\r\n", (long long)o->body_len);
 	if (r == 0 && o->upgrade)
 		r = buf_addz(b, "Connection: upgrade\r\n");
@@ -103,7 +105,8 @@ static int add_head(struct http_call *c, const struct http_call_opts *o)
 
 static bool idempotent(const struct http_call *c)
 {
-	return strcmp(c->method, "POST") != 0 && strcmp(c->method, "PATCH") != 0 && strcmp(c->method, "CONNECT") != 0;
+	return strcmp(c->method, "POST") != 0 && strcmp(c->method, "PATCH") != 0 &&
+	       strcmp(c->method, "CONNECT") != 0;
 }
 
 static void arm_head(struct http_call *c)
@@ -122,7 +125,8 @@ static void connect_for(struct http_call *c)
 
 void http_call_connected(struct http_call *c, struct hlink *l)
 {
-	uv_buf_t bufs[2] = { uv_buf_init(c->head.p, (unsigned)c->head.n), uv_buf_init(c->body.p, (unsigned)c->body.n) };
+	uv_buf_t bufs[2] = { uv_buf_init(c->head.p, (unsigned)c->head.n),
+		uv_buf_init(c->body.p, (unsigned)c->body.n) };
 
 	c->l = l;
 	l->call = c;
@@ -240,7 +244,8 @@ static size_t take_head(struct http_call *c, const char *p, size_t n)
 	struct fail why;
 	ssize_t r;
 
-	if (c->head_seen && n < HTTP_HEAD_MAX && !memchr(p + c->head_seen, '\n', n - c->head_seen)) {
+	if (c->head_seen && n < HTTP_HEAD_MAX &&
+		!memchr(p + c->head_seen, '\n', n - c->head_seen)) {
 		c->head_seen = (uint32_t)n;
 		return 0;
 	}
@@ -252,7 +257,8 @@ static size_t take_head(struct http_call *c, const char *p, size_t n)
 		http_call_failed(c, -EPROTO, "the peer's answer: %s", why.msg);
 		return n;
 	}
-	if ((h.status == 101 && c->want_upgrade && h.upgrade) || (strcmp(c->method, "CONNECT") == 0 && h.status / 100 == 2))
+	if ((h.status == 101 && c->want_upgrade && h.upgrade) ||
+		(strcmp(c->method, "CONNECT") == 0 && h.status / 100 == 2))
 		return upgraded(c, &h);
 	if (h.status == 101) {
 		http_call_failed(c, -EPROTO, "the peer changed the protocol unasked");
@@ -319,15 +325,18 @@ void http_call_broken(struct http_call *c, int err)
 		whole(c);
 		return;
 	}
-	if (l->used && !c->got_head && c->head_seen == 0 && !c->sent_body && !c->retried && idempotent(c)) {
+	if (l->used && !c->got_head && c->head_seen == 0 && !c->sent_body && !c->retried &&
+		idempotent(c)) {
 		c->retried = true;
 		c->l = NULL;
 		hlink_drop(l, true);
 		connect_for(c);
 		return;
 	}
-	http_call_failed(c, err ? err : -ECONNRESET, "the peer closed the connection %s its answer%s%s",
-		c->got_head ? "in the middle of" : "before", err ? ": " : "", err ? strerror(-err) : "");
+	http_call_failed(c, err ? err : -ECONNRESET,
+		"the peer closed the connection %s its answer%s%s",
+		c->got_head ? "in the middle of" : "before", err ? ": " : "",
+		err ? strerror(-err) : "");
 }
 
 void http_call_pause(struct http_call *c)
@@ -370,7 +379,9 @@ static int64_t on_tick(struct hsweep *s, int64_t now)
 		http_call_failed(c, -ETIMEDOUT, "the call took too long");
 	else if (c->deadline && now >= c->deadline)
 		http_call_failed(c, -ETIMEDOUT, "%s in time",
-			c->attempt ? "no connection" : c->got_head ? "no more of the answer came" : "no answer");
+			c->attempt    ? "no connection"
+			: c->got_head ? "no more of the answer came"
+				      : "no answer");
 	if (c->deadline)
 		due = c->deadline;
 	return c->total_deadline ? MIN(due, c->total_deadline) : due;
@@ -388,7 +399,8 @@ static int check(const struct http_call_opts *o)
 	return o->host && !http_is_value(str_of(o->host)) ? -EINVAL : 0;
 }
 
-struct http_call *http_call_start(struct http_endpoint *e, const struct http_call_opts *o, const struct http_call_cb *cb, void *arg)
+struct http_call *http_call_start(struct http_endpoint *e, const struct http_call_opts *o,
+	const struct http_call_cb *cb, void *arg)
 {
 	struct http_call *c = calloc(1, sizeof(*c));
 	struct hlink *l;
@@ -419,7 +431,8 @@ struct http_call *http_call_start(struct http_endpoint *e, const struct http_cal
 		r = add_head(c, o);
 	}
 	if (r < 0) {
-		http_call_failed(c, r == -ENOBUFS ? -EINVAL : r, "the request cannot be sent: %s", strerror(r == -ENOBUFS ? E2BIG : -r));
+		http_call_failed(c, r == -ENOBUFS ? -EINVAL : r, "the request cannot be sent: %s",
+			strerror(r == -ENOBUFS ? E2BIG : -r));
 		return c;
 	}
 	l = hlink_reuse(e);

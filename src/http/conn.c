@@ -138,7 +138,8 @@ static void take(struct hconn *c, const char *p, size_t n)
 /* Moves what TLS has decrypted, as long as it is wanted. */
 static void tls_pump(struct hconn *c)
 {
-	while (c->tls && !c->closing && !c->rerr && c->in_n < HCONN_READ && (!c->paused || c->in_n == 0)) {
+	while (c->tls && !c->closing && !c->rerr && c->in_n < HCONN_READ &&
+		(!c->paused || c->in_n == 0)) {
 		char *p = shared_buf(&plain_buf);
 		ssize_t n = p ? htls_ops.read(c, p, MIN(HCONN_READ - c->in_n, 16 * KIB)) : -ENOMEM;
 
@@ -163,7 +164,8 @@ static void tell_end(struct hconn *c)
 
 	if (!ended || c->eof_told || c->closing)
 		return;
-	/* What is left although nobody paused is the beginning of something that will never be whole. */
+	/* What is left although nobody paused is the beginning of something that will never be
+	 * whole. */
 	if (c->paused && hconn_buffered(c) && !c->ops->eager_end && !c->rerr)
 		return;
 	c->eof_told = true;
@@ -470,7 +472,8 @@ bool hconn_stalled(struct hconn *c, int64_t now, int64_t *due)
 	if (!c->out)
 		return false;
 	/* Of the segment that is libuv's, the part that the peer has taken counts too. */
-	taken = c->queued - c->unsent + (c->out->sent ? c->out->n - uv_stream_get_write_queue_size(&c->uv.stream) : 0);
+	taken = c->queued - c->unsent +
+		(c->out->sent ? c->out->n - uv_stream_get_write_queue_size(&c->uv.stream) : 0);
 	if (taken != c->taken) {
 		c->taken = taken;
 		c->taken_at = now;
@@ -502,9 +505,11 @@ static int64_t on_tick(struct hsweep *s, int64_t now)
 	return c->closing || !c->ops->tick ? INT64_MAX : c->ops->tick(c, now);
 }
 
-int hconn_init(struct hconn *c, struct hcore *core, bool pipe, const struct hconn_ops *ops, void (*destroy)(struct hconn *))
+int hconn_init(struct hconn *c, struct hcore *core, bool pipe, const struct hconn_ops *ops,
+	void (*destroy)(struct hconn *))
 {
-	int r = pipe ? uv_pipe_init(hcore_loop(core), &c->uv.pipe, 0) : uv_tcp_init(hcore_loop(core), &c->uv.tcp);
+	int r = pipe ? uv_pipe_init(hcore_loop(core), &c->uv.pipe, 0)
+		     : uv_tcp_init(hcore_loop(core), &c->uv.tcp);
 
 	if (r < 0)
 		return r;

@@ -52,7 +52,8 @@ static void sweep(uv_timer_t *t)
 	int64_t now = hcore_now(k), next = now + SWEEP_MS;
 
 	/* Items leave the list in close callbacks only, never from inside a tick. */
-	link_each_safe(it, tmp, &k->swept) {
+	link_each_safe(it, tmp, &k->swept)
+	{
 		struct hsweep *s = container_of(it, struct hsweep, link);
 		int64_t due = s->tick(s, now);
 
@@ -123,8 +124,8 @@ void hcore_defer(struct hcore *k, struct hready *r)
 	if (!link_empty(&r->link))
 		return;
 	link_add_tail(&k->ready, &r->link);
-	/* The check handle comes right after the poll that most of this is born in; the idle handle keeps the poll from
-	 * waiting, and the loop alive, when it was born elsewhere. */
+	/* The check handle comes right after the poll that most of this is born in; the idle handle
+	 * keeps the poll from waiting, and the loop alive, when it was born elsewhere. */
 	uv_idle_start(&k->idle, on_idle);
 }
 
@@ -147,8 +148,10 @@ struct hcore *hcore_get(uv_loop_t *loop)
 	struct sigaction sa;
 	struct hcore *k;
 
-	/* A write to a socket whose peer has gone is an error like others; libuv does not see to that. */
-	if (sigaction(SIGPIPE, NULL, &sa) == 0 && !(sa.sa_flags & SA_SIGINFO) && sa.sa_handler == SIG_DFL)
+	/* A write to a socket whose peer has gone is an error like others; libuv does not see to
+	 * that. */
+	if (sigaction(SIGPIPE, NULL, &sa) == 0 && !(sa.sa_flags & SA_SIGINFO) &&
+		sa.sa_handler == SIG_DFL)
 		signal(SIGPIPE, SIG_IGN);
 	for (k = cores; k; k = k->next)
 		if (k->loop == loop) {

@@ -40,7 +40,8 @@ bool http_peer_uid(const struct http_exchange *x, uid_t *uid)
 	socklen_t len = sizeof(cred);
 	uv_os_fd_t fd;
 
-	if (x->c.closing || x->c.uv.handle.type != UV_NAMED_PIPE || uv_fileno(&x->c.uv.handle, &fd) < 0)
+	if (x->c.closing || x->c.uv.handle.type != UV_NAMED_PIPE ||
+		uv_fileno(&x->c.uv.handle, &fd) < 0)
 		return false;
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
 		return false;
@@ -61,14 +62,16 @@ const char *http_peer(const struct http_exchange *x)
 		return text;
 	}
 	if (x->c.closing || x->c.uv.handle.type != UV_TCP ||
-	    uv_tcp_getpeername(&x->c.uv.tcp, (struct sockaddr *)&a, &len) < 0)
+		uv_tcp_getpeername(&x->c.uv.tcp, (struct sockaddr *)&a, &len) < 0)
 		return "gone";
 	if (a.ss_family == AF_INET) {
 		uv_ip4_name((struct sockaddr_in *)&a, host, sizeof(host));
-		snprintf(text, sizeof(text), "%s:%d", host, ntohs(((struct sockaddr_in *)&a)->sin_port));
+		snprintf(text, sizeof(text), "%s:%d", host,
+			ntohs(((struct sockaddr_in *)&a)->sin_port));
 	} else {
 		uv_ip6_name((struct sockaddr_in6 *)&a, host, sizeof(host));
-		snprintf(text, sizeof(text), "[%s]:%d", host, ntohs(((struct sockaddr_in6 *)&a)->sin6_port));
+		snprintf(text, sizeof(text), "[%s]:%d", host,
+			ntohs(((struct sockaddr_in6 *)&a)->sin6_port));
 	}
 	return text;
 }
@@ -140,7 +143,8 @@ size_t http_exchange_body(struct http_exchange *x, const char *p, size_t n)
 		return piece.n;
 	}
 	r = http_chunked_read(&x->chunked, &in, &piece);
-	if (r == 1 && x->body_max && x->state == HTTP_ACTIVE && x->body_seen + piece.n > x->body_max)
+	if (r == 1 && x->body_max && x->state == HTTP_ACTIVE &&
+		x->body_seen + piece.n > x->body_max)
 		r = -EFBIG;
 	if (r == 1)
 		body_piece(x, piece);
@@ -299,7 +303,8 @@ int http_add_header(struct http_exchange *x, const char *name, const char *value
 
 int http_add_header_str(struct http_exchange *x, struct str name, struct str value)
 {
-	static const char *const ours[] = { "content-length", "transfer-encoding", "connection", "keep-alive" };
+	static const char *const ours[] = { "content-length", "transfer-encoding", "connection",
+		"keep-alive" };
 	size_t before = x->headers.n;
 	int r;
 
@@ -333,7 +338,8 @@ static int add_common(struct http_exchange *x, struct buf *b, int status, const 
 	return r < 0 ? r : buf_adds(b, buf_str(&x->headers));
 }
 
-/* Whether another request may follow on this connection, as far as can be known when the answer starts. */
+/* Whether another request may follow on this connection, as far as can be known when the answer
+ * starts. */
 static bool may_keep(const struct http_exchange *x)
 {
 	if (!x->keep || http_exchange_last(x) || x->body == BODY_BROKEN)
@@ -378,7 +384,8 @@ static void started(struct http_exchange *x)
 }
 
 /* The head, with as much of the body as is there already. */
-static void start(struct http_exchange *x, int status, const char *ctype, int64_t length, const void *body, size_t len)
+static void start(struct http_exchange *x, int status, const char *ctype, int64_t length,
+	const void *body, size_t len)
 {
 	autobuf struct buf b = { 0 };
 	uv_buf_t bufs[2];
@@ -451,7 +458,8 @@ void http_end(struct http_exchange *x)
 		return;
 	if (!dead(x) && !x->no_body) {
 		if (x->out_left > 0) {
-			http_abort(x); /* less than was promised: the client must not wait for the rest */
+			http_abort(x); /* less than was promised: the client must not wait for the
+					  rest */
 			return;
 		}
 		if (x->out_left == -1)
@@ -474,7 +482,8 @@ void http_abort(struct http_exchange *x)
 	hconn_kick(&x->c);
 }
 
-void http_respond(struct http_exchange *x, int status, const char *ctype, const void *body, size_t len)
+void http_respond(
+	struct http_exchange *x, int status, const char *ctype, const void *body, size_t len)
 {
 	if (x->answer != ANSWER_NONE)
 		return;
@@ -523,7 +532,8 @@ static void upgrade_over(void *arg)
 		x->close_fn(x, 0, x->close_arg);
 }
 
-struct http_stream *http_upgrade(struct http_exchange *x, int status, const struct http_stream_cb *cb, void *arg)
+struct http_stream *http_upgrade(
+	struct http_exchange *x, int status, const struct http_stream_cb *cb, void *arg)
 {
 	autobuf struct buf b = { 0 };
 	struct http_stream *s;

@@ -39,7 +39,9 @@ static void on_end(struct http_call *c, const struct fail *why, void *arg)
 	struct fail own = *why;
 
 	if (f->fault)
-		fail_set(&own, f->fault, f->fault == -EFBIG ? "the answer is over %zu bytes" : "no memory for an answer of up to %zu bytes",
+		fail_set(&own, f->fault,
+			f->fault == -EFBIG ? "the answer is over %zu bytes"
+					   : "no memory for an answer of up to %zu bytes",
 			f->body.max);
 	if (own.err)
 		f->done(0, (struct str){ NULL, 0 }, &own, f->arg);
@@ -49,10 +51,12 @@ static void on_end(struct http_call *c, const struct fail *why, void *arg)
 	free(f);
 }
 
-int http_fetch(struct http_endpoint *e, const struct http_call_opts *o, struct str body, size_t max, int timeout_ms,
-	http_fetch_fn *done, void *arg)
+int http_fetch(struct http_endpoint *e, const struct http_call_opts *o, struct str body, size_t max,
+	int timeout_ms, http_fetch_fn *done, void *arg)
 {
-	static const struct http_call_cb cb = { .on_head = on_head, .on_data = on_data, .on_end = on_end };
+	static const struct http_call_cb cb = {
+		.on_head = on_head, .on_data = on_data, .on_end = on_end
+	};
 	struct http_call_opts opts = *o;
 	struct fetch *f = calloc(1, sizeof(*f));
 	struct http_call *c;

@@ -1,7 +1,8 @@
 /* http.c - reading the heads of requests and answers, see http.h.
  *
- * Lines are found by their LF, which must follow a CR; nothing inside a line may be a CR, LF, NUL or other control byte.
- * Each line is looked at once, and what frames or routes the message is remembered in `struct framing` on the way. */
+ * Lines are found by their LF, which must follow a CR; nothing inside a line may be a CR, LF, NUL
+ * or other control byte. Each line is looked at once, and what frames or routes the message is
+ * remembered in `struct framing` on the way. */
 #include "http/http.h"
 
 #include "base/str.h"
@@ -57,7 +58,7 @@ static int next_line(struct str *left, struct str *line, struct fail *why)
 static int read_version(struct http_head *h, struct str s, struct fail *why)
 {
 	if (s.n != 8 || !str_starts(s, "HTTP/") || s.p[5] < '0' || s.p[5] > '9' || s.p[6] != '.' ||
-	    s.p[7] < '0' || s.p[7] > '9')
+		s.p[7] < '0' || s.p[7] > '9')
 		return BAD(why, "the version is malformed");
 	if (s.p[5] != '1' || s.p[7] > '1')
 		return fail_set(why, -EPROTO, "only HTTP/1.0 and HTTP/1.1 are spoken here");
@@ -65,7 +66,8 @@ static int read_version(struct http_head *h, struct str s, struct fail *why)
 	return 0;
 }
 
-/* uri-host [":" port] as far as we take it: a name or an address in letters, digits and "-._~", or [IPv6]. */
+/* uri-host [":" port] as far as we take it: a name or an address in letters, digits and "-._~", or
+ * [IPv6]. */
 static bool is_authority(struct str s, bool need_port)
 {
 	struct str host = s, port = { NULL, 0 };
@@ -160,7 +162,8 @@ static int read_target(struct http_head *h, struct str *authority, struct fail *
 	return 0;
 }
 
-static int read_request_line(struct http_head *h, struct str line, struct str *authority, struct fail *why)
+static int read_request_line(
+	struct http_head *h, struct str line, struct str *authority, struct fail *why)
 {
 	struct str rest, version;
 	int r;
@@ -221,7 +224,8 @@ static bool list_next(struct str *list, struct str *item)
 	return false;
 }
 
-static int note_header(struct http_head *h, struct framing *f, struct str name, struct str value, struct fail *why)
+static int note_header(
+	struct http_head *h, struct framing *f, struct str name, struct str value, struct fail *why)
 {
 	struct str item;
 
@@ -344,7 +348,8 @@ static void head_reset(struct http_head *h)
 	h->size = 0;
 }
 
-/* Letter case aside they have to be equal: "a:80" is not "a" here, since what is right depends on the scheme. */
+/* Letter case aside they have to be equal: "a:80" is not "a" here, since what is right depends on
+ * the scheme. */
 static bool same_authority(struct str a, struct str b)
 {
 	if (a.n != b.n)
@@ -397,7 +402,8 @@ ssize_t http_request_parse(struct http_head *h, struct str data, struct fail *wh
 	return finish(h, data, left, why);
 }
 
-ssize_t http_response_parse(struct http_head *h, struct str data, struct str request_method, struct fail *why)
+ssize_t http_response_parse(
+	struct http_head *h, struct str data, struct str request_method, struct fail *why)
 {
 	struct str left = data, line;
 	struct framing f = { 0 };
@@ -422,7 +428,7 @@ ssize_t http_response_parse(struct http_head *h, struct str data, struct str req
 	connected = str_eqz(request_method, "CONNECT") && h->status / 100 == 2;
 	h->upgrade = h->status == 101 && f.upgrade && f.has_upgrade;
 	if (h->status / 100 == 1 || h->status == 204 || h->status == 304 || connected ||
-	    str_eqz(request_method, "HEAD")) {
+		str_eqz(request_method, "HEAD")) {
 		/* Some peers send a last chunk all the same: not to be taken for the next answer. */
 		if (h->framing == HTTP_BODY_CHUNKED)
 			h->keep_alive = false;

@@ -1,4 +1,5 @@
-/* link.c - endpoints: connecting to them, and keeping connections for the next call; see client.h. */
+/* link.c - endpoints: connecting to them, and keeping connections for the next call; see client.h.
+ */
 #include "http/link.h"
 
 #include <netdb.h>
@@ -77,7 +78,8 @@ static int64_t on_tick(struct hconn *c, int64_t now)
 	int64_t due = INT64_MAX;
 
 	if (l->call && hconn_stalled(c, now, &due))
-		http_call_failed(l->call, -ETIMEDOUT, "the peer has taken nothing for %d s", c->write_timeout_ms / 1000);
+		http_call_failed(l->call, -ETIMEDOUT, "the peer has taken nothing for %d s",
+			c->write_timeout_ms / 1000);
 	else if (!link_empty(&l->link) && now - l->idle_since >= IDLE_MS)
 		hlink_drop(l, false);
 	return due;
@@ -151,8 +153,9 @@ struct hlink *hlink_reuse(struct http_endpoint *e)
 
 		idle_leave(l);
 		/* The loop may not have heard yet that the peer has closed. */
-		if (uv_fileno(&l->c.uv.handle, &fd) == 0 && recv(fd, &b, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
-		    (errno == EAGAIN || errno == EWOULDBLOCK) && !l->c.eof && !l->c.rerr)
+		if (uv_fileno(&l->c.uv.handle, &fd) == 0 &&
+			recv(fd, &b, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+			(errno == EAGAIN || errno == EWOULDBLOCK) && !l->c.eof && !l->c.rerr)
 			return l;
 		hconn_close(&l->c, false);
 	}
@@ -250,8 +253,8 @@ static void attempt_failed(struct hattempt *a, int err, const char *words)
 	a->call = NULL;
 	if (c) {
 		c->attempt = NULL;
-		http_call_failed(c, err, "%s: %s%s", where(a->e, to, sizeof(to)), words ? "TLS: " : "",
-			words ? words : strerror(-err));
+		http_call_failed(c, err, "%s: %s%s", where(a->e, to, sizeof(to)),
+			words ? "TLS: " : "", words ? words : strerror(-err));
 	}
 	poll_end(a);
 	attempt_free_if_done(a);
@@ -394,7 +397,8 @@ static void on_writable(uv_poll_t *p, int status, int events)
 	if (err)
 		attempt_failed(a, -err, NULL);
 	else
-		poll_end(a); /* libuv lets one handle at a time watch a descriptor: the rest comes when this one is closed */
+		poll_end(a); /* libuv lets one handle at a time watch a descriptor: the rest comes
+				when this one is closed */
 }
 
 static int on_job(void *arg, struct fail *why)
@@ -464,7 +468,7 @@ static int begin(struct hattempt *a)
 		return r;
 	}
 	if (uv_ip4_addr(e->host, e->port, (struct sockaddr_in *)&addr) == 0 ||
-	    uv_ip6_addr(e->host, e->port, (struct sockaddr_in6 *)&addr) == 0)
+		uv_ip6_addr(e->host, e->port, (struct sockaddr_in6 *)&addr) == 0)
 		return connect_to(a, (struct sockaddr *)&addr) ? 0 : -ENOMEM;
 	snprintf(port, sizeof(port), "%d", e->port);
 	r = uv_getaddrinfo(hcore_loop(e->core), &a->resolve, on_resolved, e->host, port, &hints);
@@ -504,7 +508,8 @@ static void endpoint_free(struct http_endpoint *e)
 	if (e->core)
 		hcore_put(e->core);
 	if (e->connect_free)
-		e->connect_free(e->connect_arg); /* no attempt is under way: each holds a reference */
+		e->connect_free(
+			e->connect_arg); /* no attempt is under way: each holds a reference */
 	free(e);
 }
 
@@ -528,15 +533,18 @@ static char *default_host(const struct http_endpoint_opts *o)
 	return str_dup(str_of(text));
 }
 
-int http_endpoint_new(uv_loop_t *loop, const struct http_endpoint_opts *o, struct http_endpoint **out)
+int http_endpoint_new(
+	uv_loop_t *loop, const struct http_endpoint_opts *o, struct http_endpoint **out)
 {
 	struct http_endpoint *e;
 
-	if (!o->unix_path + !o->host + !o->connect != 2 || (o->host && (o->port < 1 || o->port > 65535)))
+	if (!o->unix_path + !o->host + !o->connect != 2 ||
+		(o->host && (o->port < 1 || o->port > 65535)))
 		return -EINVAL;
 	if (o->unix_path && strlen(o->unix_path) >= sizeof(((struct sockaddr_un *)0)->sun_path))
 		return -ENAMETOOLONG;
-	if ((o->host && strlen(o->host) > 255) || (o->host_header && !http_is_value(str_of(o->host_header))))
+	if ((o->host && strlen(o->host) > 255) ||
+		(o->host_header && !http_is_value(str_of(o->host_header))))
 		return -EINVAL;
 	e = calloc(1, sizeof(*e));
 	if (!e)
@@ -556,7 +564,8 @@ int http_endpoint_new(uv_loop_t *loop, const struct http_endpoint_opts *o, struc
 	link_init(&e->calls);
 	if (o->tls)
 		e->tls = htls_ops.client_ctx(o->tls_ca_file, NULL);
-	if (!e->core || !e->host_header || !e->unix_path != !o->unix_path || !e->host != !o->host || (o->tls && !e->tls)) {
+	if (!e->core || !e->host_header || !e->unix_path != !o->unix_path || !e->host != !o->host ||
+		(o->tls && !e->tls)) {
 		bool bad_ca = o->tls && !e->tls;
 
 		endpoint_free(e);
@@ -571,7 +580,8 @@ void http_endpoint_reset(struct http_endpoint *e)
 {
 	link_each_safe(it, tmp, &e->calls)
 		http_call_failed(container_of(it, struct http_call, link), -ECANCELED, "cancelled");
-	link_each_safe(it2, tmp2, &e->links) {
+	link_each_safe(it2, tmp2, &e->links)
+	{
 		struct hlink *l = container_of(it2, struct hlink, all);
 
 		if (l->stream)

@@ -1,18 +1,18 @@
 /* proxy.c - an exchange relayed to an endpoint; see http_proxy() in client.h.
  *
- * Two halves, the exchange (then its stream) and the call (then its stream), each told to stop while the other is full. The
- * relay goes when both have ended. */
+ * Two halves, the exchange (then its stream) and the call (then its stream), each told to stop
+ * while the other is full. The relay goes when both have ended. */
 #include <stdio.h>
 
 #include "http/exchange.h"
 #include "http/link.h"
 
 struct relay {
-	struct http_exchange *x; /* NULL: over */
-	struct http_call *c;	 /* NULL: over */
+	struct http_exchange *x;       /* NULL: over */
+	struct http_call *c;	       /* NULL: over */
 	struct http_stream *down, *up; /* to the client, to the peer */
-	unsigned parts;		 /* of x, c, down, up: those that will still tell us that they ended */
-	bool answered;		 /* a head came from the peer */
+	unsigned parts; /* of x, c, down, up: those that will still tell us that they ended */
+	bool answered;	/* a head came from the peer */
 	void (*failed)(struct http_exchange *x, const struct fail *why, void *arg);
 	void (*on_end)(uint64_t bytes_in, uint64_t bytes_out, void *arg);
 	void *arg;
@@ -32,8 +32,8 @@ static void part_over(struct relay *r)
 
 static bool is_hop_by_hop(const struct http_head *h, struct str name)
 {
-	static const char *const names[] = { "connection", "proxy-connection", "keep-alive", "te", "transfer-encoding", "trailer",
-		"upgrade", "content-length", "expect" };
+	static const char *const names[] = { "connection", "proxy-connection", "keep-alive", "te",
+		"transfer-encoding", "trailer", "upgrade", "content-length", "expect" };
 	char z[64];
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
@@ -50,14 +50,16 @@ static bool is_dropped(const struct http_proxy_opts *o, struct str name)
 	return str_ieqz(name, "host");
 }
 
-static unsigned request_headers(const struct http_head *h, const struct http_proxy_opts *o, struct http_header *out, unsigned max)
+static unsigned request_headers(const struct http_head *h, const struct http_proxy_opts *o,
+	struct http_header *out, unsigned max)
 {
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < h->nheaders && n < max; i++) {
 		bool upgrade = h->upgrade && str_ieqz(h->headers[i].name, "upgrade");
 
-		if (upgrade || (!is_hop_by_hop(h, h->headers[i].name) && !is_dropped(o, h->headers[i].name)))
+		if (upgrade || (!is_hop_by_hop(h, h->headers[i].name) &&
+				       !is_dropped(o, h->headers[i].name)))
 			out[n++] = h->headers[i];
 	}
 	for (unsigned i = 0; i < o->nadd && n < max; i++)
@@ -68,7 +70,8 @@ static unsigned request_headers(const struct http_head *h, const struct http_pro
 static void answer_headers(struct relay *r, const struct http_head *h, bool upgrade)
 {
 	for (unsigned i = 0; i < h->nheaders; i++)
-		if ((upgrade && str_ieqz(h->headers[i].name, "upgrade")) || !is_hop_by_hop(h, h->headers[i].name))
+		if ((upgrade && str_ieqz(h->headers[i].name, "upgrade")) ||
+			!is_hop_by_hop(h, h->headers[i].name))
 			http_add_header_str(r->x, h->headers[i].name, h->headers[i].value);
 }
 
@@ -95,7 +98,8 @@ static void on_body(struct http_exchange *x, const char *data, ssize_t len, void
 			http_call_cancel(r->c);
 		/* A client that is still there and sent rubbish, or nothing for too long, is told. */
 		if (len == -EBADMSG || len == -ETIMEDOUT) {
-			fail_as(&why, ERR_bad_request, "the request's body %s", len == -EBADMSG ? "is malformed" : "did not arrive in time");
+			fail_as(&why, ERR_bad_request, "the request's body %s",
+				len == -EBADMSG ? "is malformed" : "did not arrive in time");
 			http_respond_fail(x, &why);
 		}
 		return;
@@ -129,7 +133,8 @@ static void on_drain_up(struct http_call *c, void *arg)
 		http_body_resume(r->x);
 }
 
-/* What to say in the answer's head about its body. HEAD's answers and 304 name the length of a body that does not come. */
+/* What to say in the answer's head about its body. HEAD's answers and 304 name the length of a body
+ * that does not come. */
 static int64_t length_of(const struct http_exchange *x, const struct http_head *h)
 {
 	if (h->framing == HTTP_BODY_LENGTH)
@@ -220,7 +225,8 @@ static void on_stream_close(struct http_stream *s, void *arg)
 		r->down = NULL;
 	else
 		r->up = NULL;
-	/* Whoever closed, the other is of no use without it. What it was still to be sent goes out first. */
+	/* Whoever closed, the other is of no use without it. What it was still to be sent goes out
+	 * first. */
 	if (other) {
 		http_stream_end(other);
 		http_stream_resume(other);
@@ -234,7 +240,8 @@ static const struct http_stream_cb stream_cb = {
 	.on_close = on_stream_close,
 };
 
-static void on_upgrade(struct http_call *c, const struct http_head *h, struct http_stream *s, void *arg)
+static void on_upgrade(
+	struct http_call *c, const struct http_head *h, struct http_stream *s, void *arg)
 {
 	struct relay *r = arg;
 
@@ -254,7 +261,10 @@ static void on_upgrade(struct http_call *c, const struct http_head *h, struct ht
 
 void http_proxy(struct http_exchange *x, struct http_endpoint *e, const struct http_proxy_opts *o)
 {
-	static const struct http_call_cb cb = { .on_head = on_head, .on_data = on_data, .on_drain = on_drain_up, .on_end = on_call_end,
+	static const struct http_call_cb cb = { .on_head = on_head,
+		.on_data = on_data,
+		.on_drain = on_drain_up,
+		.on_end = on_call_end,
 		.on_upgrade = on_upgrade };
 	struct http_header headers[HTTP_HEADERS_MAX + 16];
 	const struct http_head *h = http_req(x);
@@ -266,14 +276,16 @@ void http_proxy(struct http_exchange *x, struct http_endpoint *e, const struct h
 		.nheaders = request_headers(h, o, headers, ARRAY_LEN(headers)),
 		.body_len = h->framing == HTTP_BODY_CHUNKED ? -1 : (int64_t)h->length,
 		.upgrade = h->upgrade,
-		.head_timeout_ms = -1, /* how long an answer may take is between the client and the peer */
+		.head_timeout_ms =
+			-1, /* how long an answer may take is between the client and the peer */
 	};
 	struct fail why;
 
 	/* The origin-form of a target that came as a URL too. */
 	if (o->target)
 		target = str_dup(str_of(o->target));
-	else if (asprintf(&target, STR_FMT "%s" STR_FMT, STR_ARG(h->path), h->query.p ? "?" : "", STR_ARG(h->query)) < 0)
+	else if (asprintf(&target, STR_FMT "%s" STR_FMT, STR_ARG(h->path), h->query.p ? "?" : "",
+			 STR_ARG(h->query)) < 0)
 		target = NULL;
 	host = host_from.p ? str_dup(host_from) : NULL;
 	if (r && method && target && !str_eqz(h->method, "CONNECT")) {

@@ -20,7 +20,8 @@ ssize_t http_unescape(char *dst, size_t size, struct str s, bool plus)
 		char c = s.p[i];
 
 		if (c == '%') {
-			int hi = i + 2 < s.n ? hex(s.p[i + 1]) : -1, lo = i + 2 < s.n ? hex(s.p[i + 2]) : -1;
+			int hi = i + 2 < s.n ? hex(s.p[i + 1]) : -1,
+			    lo = i + 2 < s.n ? hex(s.p[i + 2]) : -1;
 
 			if (hi < 0 || lo < 0)
 				return -EINVAL;
@@ -49,7 +50,8 @@ int http_escape(struct buf *b, struct str s, const char *also_safe)
 
 	for (size_t i = 0; i < s.n && r == 0; i++) {
 		unsigned char c = (unsigned char)s.p[i];
-		bool safe = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+		bool safe = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') ||
+			    (c >= 'a' && c <= 'z') ||
 			    (c && (strchr("-._~", c) || (also_safe && strchr(also_safe, c))));
 		char esc[3] = { '%', digits[c >> 4], digits[c & 15] };
 
@@ -107,19 +109,49 @@ const char *http_reason(int status)
 		int status;
 		const char *reason;
 	} rows[] = {
-		{ 100, "Continue" }, { 101, "Switching Protocols" }, { 200, "OK" }, { 201, "Created" },
-		{ 202, "Accepted" }, { 204, "No Content" }, { 206, "Partial Content" }, { 207, "Multi-Status" },
-		{ 301, "Moved Permanently" }, { 302, "Found" }, { 303, "See Other" }, { 304, "Not Modified" },
-		{ 307, "Temporary Redirect" }, { 308, "Permanent Redirect" }, { 400, "Bad Request" },
-		{ 401, "Unauthorized" }, { 402, "Payment Required" }, { 403, "Forbidden" }, { 404, "Not Found" },
-		{ 405, "Method Not Allowed" }, { 406, "Not Acceptable" }, { 408, "Request Timeout" },
-		{ 409, "Conflict" }, { 410, "Gone" }, { 411, "Length Required" }, { 412, "Precondition Failed" },
-		{ 413, "Content Too Large" }, { 414, "URI Too Long" }, { 415, "Unsupported Media Type" },
-		{ 416, "Range Not Satisfiable" }, { 417, "Expectation Failed" }, { 421, "Misdirected Request" },
-		{ 422, "Unprocessable Content" }, { 426, "Upgrade Required" }, { 429, "Too Many Requests" },
-		{ 431, "Request Header Fields Too Large" }, { 500, "Internal Server Error" },
-		{ 501, "Not Implemented" }, { 502, "Bad Gateway" }, { 503, "Service Unavailable" },
-		{ 504, "Gateway Timeout" }, { 505, "HTTP Version Not Supported" }, { 507, "Insufficient Storage" },
+		{ 100, "Continue" },
+		{ 101, "Switching Protocols" },
+		{ 200, "OK" },
+		{ 201, "Created" },
+		{ 202, "Accepted" },
+		{ 204, "No Content" },
+		{ 206, "Partial Content" },
+		{ 207, "Multi-Status" },
+		{ 301, "Moved Permanently" },
+		{ 302, "Found" },
+		{ 303, "See Other" },
+		{ 304, "Not Modified" },
+		{ 307, "Temporary Redirect" },
+		{ 308, "Permanent Redirect" },
+		{ 400, "Bad Request" },
+		{ 401, "Unauthorized" },
+		{ 402, "Payment Required" },
+		{ 403, "Forbidden" },
+		{ 404, "Not Found" },
+		{ 405, "Method Not Allowed" },
+		{ 406, "Not Acceptable" },
+		{ 408, "Request Timeout" },
+		{ 409, "Conflict" },
+		{ 410, "Gone" },
+		{ 411, "Length Required" },
+		{ 412, "Precondition Failed" },
+		{ 413, "Content Too Large" },
+		{ 414, "URI Too Long" },
+		{ 415, "Unsupported Media Type" },
+		{ 416, "Range Not Satisfiable" },
+		{ 417, "Expectation Failed" },
+		{ 421, "Misdirected Request" },
+		{ 422, "Unprocessable Content" },
+		{ 426, "Upgrade Required" },
+		{ 429, "Too Many Requests" },
+		{ 431, "Request Header Fields Too Large" },
+		{ 500, "Internal Server Error" },
+		{ 501, "Not Implemented" },
+		{ 502, "Bad Gateway" },
+		{ 503, "Service Unavailable" },
+		{ 504, "Gateway Timeout" },
+		{ 505, "HTTP Version Not Supported" },
+		{ 507, "Insufficient Storage" },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)

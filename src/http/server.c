@@ -1,4 +1,5 @@
-/* server.c - listening, connections, and the reading of requests; see server.h. Answers and bodies are in exchange.c. */
+/* server.c - listening, connections, and the reading of requests; see server.h. Answers and bodies
+ * are in exchange.c. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -37,7 +38,8 @@ struct http_server {
 	SSL_CTX *tls;
 	struct link listeners, conns;
 	unsigned n_conns, n_listeners;
-	struct http_exchange *spare; /* to accept with, and close, when there is no memory: libuv insists on accepting */
+	struct http_exchange *spare; /* to accept with, and close, when there is no memory: libuv
+					insists on accepting */
 	bool closing;
 	void (*gone)(void *arg);
 	void *gone_arg;
@@ -91,7 +93,8 @@ static void on_connection(uv_stream_t *server, int status);
 
 static void feed_starved(struct http_server *s)
 {
-	link_each_safe(it, tmp, &s->listeners) {
+	link_each_safe(it, tmp, &s->listeners)
+	{
 		struct listener *l = container_of(it, struct listener, link);
 		bool starved = l->starved;
 
@@ -203,13 +206,17 @@ static void refuse(struct http_exchange *x, int err, const struct fail *why)
 	jw_obj_end(&w);
 	buf_addf(&all, "HTTP/1.1 %d %s\r\n", status, http_reason(status));
 	buf_adds(&all, hcore_date(x->c.core));
-	buf_addf(&all, "Content-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n", body.n);
+	buf_addf(&all,
+		"Content-Type: application/json\r\nContent-Length: %zu\r\nConnection: "
+		"close\r\n\r\n",
+		body.n);
 	buf_adds(&all, buf_str(&body));
 	hconn_write(&x->c, all.p, all.n);
 	linger(x);
 }
 
-static void begin(struct http_exchange *x, const struct http_head *h, const char *from, struct http_request_block *req)
+static void begin(struct http_exchange *x, const struct http_head *h, const char *from,
+	struct http_request_block *req)
 {
 	/* The part of the table of headers that is in use, and the rest of it not. */
 	memcpy(&req->head, h, sizeof(*h));
@@ -248,7 +255,8 @@ static size_t read_head(struct http_exchange *x, const char *p, size_t n)
 	ssize_t r;
 
 	/* Bytes that end no line change nothing about what was seen before. */
-	if (x->head_seen && n < HTTP_HEAD_MAX && !memchr(p + x->head_seen, '\n', n - x->head_seen)) {
+	if (x->head_seen && n < HTTP_HEAD_MAX &&
+		!memchr(p + x->head_seen, '\n', n - x->head_seen)) {
 		x->head_seen = (uint32_t)n;
 		return 0;
 	}
@@ -459,14 +467,16 @@ static void on_connection(uv_stream_t *server, int status)
 		l->starved = true; /* libuv waits until the spare one is back */
 		return;
 	}
-	hconn_init(&x->c, s->core, l->pipe, &exchange_ops, on_destroy); /* fails for no TCP or Unix socket */
+	hconn_init(&x->c, s->core, l->pipe, &exchange_ops,
+		on_destroy); /* fails for no TCP or Unix socket */
 	x->srv = s;
 	link_add_tail(&s->conns, &x->link);
 	s->n_conns++;
 	hcore_hold(s->core, 1);
 	x->c.write_timeout_ms = s->opts.write_timeout_ms;
 	x->c.high_water = s->opts.high_water;
-	if (uv_accept(server, &x->c.uv.stream) < 0 || no_memory || s->n_conns > s->opts.max_conns + OVERFLOW_MAX) {
+	if (uv_accept(server, &x->c.uv.stream) < 0 || no_memory ||
+		s->n_conns > s->opts.max_conns + OVERFLOW_MAX) {
 		hconn_close(&x->c, true);
 		return;
 	}
@@ -502,7 +512,8 @@ static void on_listener_closed(uv_handle_t *h)
 	server_gone(s);
 }
 
-static struct listener *listener_new(struct http_server *s, bool pipe, SSL_CTX *tls, struct fail *why)
+static struct listener *listener_new(
+	struct http_server *s, bool pipe, SSL_CTX *tls, struct fail *why)
 {
 	struct listener *l;
 
@@ -539,14 +550,16 @@ static int listener_start(struct listener *l, int r, const char *what, struct fa
 	return fail_set(why, r, "%s: %s", what, uv_strerror(r));
 }
 
-int http_server_listen_tcp(struct http_server *s, const char *host, int port, SSL_CTX *tls, int *bound_port, struct fail *why)
+int http_server_listen_tcp(struct http_server *s, const char *host, int port, SSL_CTX *tls,
+	int *bound_port, struct fail *why)
 {
 	struct sockaddr_storage a;
 	int len = sizeof(a), r;
 	struct listener *l;
 	char what[100];
 
-	if (uv_ip4_addr(host, port, (struct sockaddr_in *)&a) < 0 && uv_ip6_addr(host, port, (struct sockaddr_in6 *)&a) < 0)
+	if (uv_ip4_addr(host, port, (struct sockaddr_in *)&a) < 0 &&
+		uv_ip6_addr(host, port, (struct sockaddr_in6 *)&a) < 0)
 		return fail_set(why, -EINVAL, "%.60s is not an IP address", host);
 	l = listener_new(s, false, tls, why);
 	if (!l)
@@ -555,13 +568,15 @@ int http_server_listen_tcp(struct http_server *s, const char *host, int port, SS
 	r = listener_start(l, uv_tcp_bind(&l->uv.tcp, (struct sockaddr *)&a, 0), what, why);
 	if (r == 0 && bound_port) {
 		uv_tcp_getsockname(&l->uv.tcp, (struct sockaddr *)&a, &len);
-		*bound_port = ntohs(a.ss_family == AF_INET ? ((struct sockaddr_in *)&a)->sin_port
-							    : ((struct sockaddr_in6 *)&a)->sin6_port);
+		*bound_port =
+			ntohs(a.ss_family == AF_INET ? ((struct sockaddr_in *)&a)->sin_port
+						     : ((struct sockaddr_in6 *)&a)->sin6_port);
 	}
 	return r;
 }
 
-/* A bound Unix socket at PATH, of the right mode before anybody can connect: made beside it and renamed. */
+/* A bound Unix socket at PATH, of the right mode before anybody can connect: made beside it and
+ * renamed. */
 static int unix_socket(const char *path, mode_t mode, struct stat *st)
 {
 	autoclose int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -576,12 +591,13 @@ static int unix_socket(const char *path, mode_t mode, struct stat *st)
 		return -EEXIST;
 	random_bytes(tag, sizeof(tag));
 	hex_encode(hex, tag, sizeof(tag));
-	if ((size_t)snprintf(a.sun_path, sizeof(a.sun_path), "%s.%s", path, hex) >= sizeof(a.sun_path))
+	if ((size_t)snprintf(a.sun_path, sizeof(a.sun_path), "%s.%s", path, hex) >=
+		sizeof(a.sun_path))
 		return -ENAMETOOLONG;
 	if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
 		return -errno;
 	if (chmod(a.sun_path, mode) < 0 || listen(fd, BACKLOG) < 0 || lstat(a.sun_path, st) < 0 ||
-	    rename(a.sun_path, path) < 0) {
+		rename(a.sun_path, path) < 0) {
 		r = -errno;
 		unlink(a.sun_path);
 	}
@@ -595,7 +611,8 @@ int http_server_listen_unix(struct http_server *s, const char *path, mode_t mode
 	int fd = unix_socket(path, mode, &st), r;
 
 	if (fd < 0)
-		return fail_set(why, fd, "%s: %s", path, fd == -EEXIST ? "a file that is no socket is there" : strerror(-fd));
+		return fail_set(why, fd, "%s: %s", path,
+			fd == -EEXIST ? "a file that is no socket is there" : strerror(-fd));
 	l = listener_new(s, true, NULL, why);
 	if (!l) {
 		close(fd);
@@ -648,7 +665,8 @@ void http_server_set_tls(struct http_server *s, SSL_CTX *tls)
 
 /* --- the server --- */
 
-int http_server_new(uv_loop_t *loop, const struct http_server_opts *o, http_request_fn *fn, void *arg, struct http_server **out)
+int http_server_new(uv_loop_t *loop, const struct http_server_opts *o, http_request_fn *fn,
+	void *arg, struct http_server **out)
 {
 	struct http_server *s = calloc(1, sizeof(*s));
 
@@ -725,7 +743,8 @@ static void conn_reset_now(struct http_exchange *x)
 
 void http_server_reset(struct http_server *s, const struct http_exchange *but)
 {
-	link_each_safe(it, tmp, &s->conns) {
+	link_each_safe(it, tmp, &s->conns)
+	{
 		struct http_exchange *x = container_of(it, struct http_exchange, link);
 
 		if (x != but)
@@ -738,7 +757,8 @@ void http_server_close(struct http_server *s, bool now, void (*gone_fn)(void *ar
 	s->closing = true;
 	s->gone = gone_fn;
 	s->gone_arg = arg;
-	link_each_safe(it, tmp, &s->listeners) {
+	link_each_safe(it, tmp, &s->listeners)
+	{
 		struct listener *l = container_of(it, struct listener, link);
 
 		if (uv_is_closing(&l->uv.handle))
@@ -746,7 +766,8 @@ void http_server_close(struct http_server *s, bool now, void (*gone_fn)(void *ar
 		unlink_own(l);
 		uv_close(&l->uv.handle, on_listener_closed);
 	}
-	link_each_safe(it2, tmp2, &s->conns) {
+	link_each_safe(it2, tmp2, &s->conns)
+	{
 		struct http_exchange *x = container_of(it2, struct http_exchange, link);
 
 		if (now)

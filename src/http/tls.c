@@ -76,7 +76,8 @@ static int tls_start(struct hconn *c, SSL_CTX *ctx, const char *server_name)
 	if (is_address(server_name))
 		ok = X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(t->ssl), server_name);
 	else
-		ok = SSL_set1_host(t->ssl, server_name) && SSL_set_tlsext_host_name(t->ssl, server_name);
+		ok = SSL_set1_host(t->ssl, server_name) &&
+		     SSL_set_tlsext_host_name(t->ssl, server_name);
 	if (!ok)
 		return -EINVAL;
 	SSL_do_handshake(t->ssl);
@@ -218,9 +219,11 @@ static SSL_CTX *client_ctx(const char *ca_file, struct fail *why)
 		return NULL;
 	}
 	SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
-	ok = ca_file ? SSL_CTX_load_verify_locations(ctx, ca_file, NULL) : SSL_CTX_set_default_verify_paths(ctx);
+	ok = ca_file ? SSL_CTX_load_verify_locations(ctx, ca_file, NULL)
+		     : SSL_CTX_set_default_verify_paths(ctx);
 	if (!ok) {
-		fail_set(why, -EINVAL, "%s: %s", ca_file ? ca_file : "the system's certificates", words());
+		fail_set(why, -EINVAL, "%s: %s", ca_file ? ca_file : "the system's certificates",
+			words());
 		SSL_CTX_free(ctx);
 		return NULL;
 	}
@@ -240,14 +243,15 @@ const struct htls_ops htls_ops = {
 	.client_ctx = client_ctx,
 };
 
-static int choose_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_len, const unsigned char *in, unsigned in_len,
-	void *arg)
+static int choose_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_len,
+	const unsigned char *in, unsigned in_len, void *arg)
 {
 	static const unsigned char ours[] = "\x08http/1.1";
 	unsigned char *found;
 
 	/* A client that offers only others gets no answer to that, and then most speak HTTP/1.1. */
-	if (SSL_select_next_proto(&found, out_len, ours, sizeof(ours) - 1, in, in_len) != OPENSSL_NPN_NEGOTIATED)
+	if (SSL_select_next_proto(&found, out_len, ours, sizeof(ours) - 1, in, in_len) !=
+		OPENSSL_NPN_NEGOTIATED)
 		return SSL_TLSEXT_ERR_NOACK;
 	*out = found;
 	return SSL_TLSEXT_ERR_OK;
