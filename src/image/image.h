@@ -24,12 +24,15 @@ struct pool_info {
 	uint64_t bytes_total, bytes_free;
 };
 
-/* Opens STATE_DIR/pool, making it first where needed (may_mount: an XFS image may be made and mounted). SIZE: of that image in bytes; 0: 60 % of what
- * is free when it is made. One that is there and smaller than SIZE grows, never shrinks. A struct pool may be used by all threads at once. */
+/* Opens STATE_DIR/pool, making it first where needed (may_mount: an XFS image may be made and mounted). SIZE: of that image in bytes; 0: a few
+ * GiB, and pool_keep_room() lets it grow. One that is there and smaller than SIZE grows, never shrinks. A struct pool may be used by all threads at once. */
 int pool_open(const char *state_dir, bool may_mount, uint64_t size, struct pool **out, struct fail *why);
 void pool_close(struct pool *p);	/* leaves a mount in place: monitors may use it */
 int pool_unmount(const char *state_dir, struct fail *why); /* for make down and purge; fine if nothing is mounted */
 int pool_info(struct pool *p, struct pool_info *out, struct fail *why);
+/* Makes an XFS image larger that has little room left, as far as the host's own file system has some. *free gets what is free then. Other
+ * pools just tell. To be called now and then, by one caller at a time. */
+int pool_keep_room(struct pool *p, uint64_t *free, struct fail *why);
 int pool_dirfd(const struct pool *p);
 
 /* Progress of a slow call: a step's name and how far (0..1, or -1 unknown). May be NULL. Called on the caller's thread. */

@@ -59,13 +59,21 @@ static bool can_clone(int dirfd)
 	return ok;
 }
 
-static uint64_t default_size(int state_fd)
+#define FIRST_SIZE (6 * GIB) /* of an image that grows; at most 60 % of what is free */
+#define ROOM_LOW (3 * GIB)   /* it grows when less is free in it */
+#define ROOM_STEP (4 * GIB)  /* by this much, or by half of what the host can spare */
+#define HOST_KEEP (2 * GIB)  /* never taken from the host */
+
+static uint64_t fs_free(int fd)
 {
 	struct statvfs v;
 
-	if (fstatvfs(state_fd, &v))
-		return 0;
-	return (uint64_t)v.f_bavail * v.f_frsize / 10 * 6;
+	return fstatvfs(fd, &v) ? 0 : (uint64_t)v.f_bavail * v.f_frsize;
+}
+
+static uint64_t default_size(int state_fd)
+{
+	return MIN(FIRST_SIZE, fs_free(state_fd) / 10 * 6);
 }
 
 /* May this host not mount at all (a container without the right, a kernel without XFS)? Then copies
@@ -354,6 +362,34 @@ int pool_info(struct pool *p, struct pool_info *out, struct fail *why)
 	out->bytes_total = (uint64_t)v.f_blocks * v.f_frsize;
 	out->bytes_free = (uint64_t)v.f_bavail * v.f_frsize;
 	return 0;
+}
+
+int pool_keep_room(struct pool *p, uint64_t *free, struct fail *why)
+{
+	char state[sizeof(p->path)];
+	autoclose int state_fd = -1, lock = -1;
+	uint64_t host;
+	struct stat st;
+	int r = 0;
+
+	*free = fs_free(p->fd);
+	if (p->clone != POOL_CLONE_XFS_IMAGE || *free >= ROOM_LOW)
+		return 0;
+	snprintf(state, sizeof(state), "%s", p->path);
+	*strrchr(state, '/') = '\0';
+	state_fd = dir_open(AT_FDCWD, state);
+	if (state_fd < 0 || fstatat(state_fd, XFS_IMAGE, &st, AT_SYMLINK_NOFOLLOW))
+		return pool_fail(why, -errno, "%s", state);
+	host = fs_free(state_fd);
+	if (host <= HOST_KEEP + 256 * MIB)
+		return fail_as(why, ERR_no_space, "storage pool: %llu MiB are free in it, and the host has no more to give",
+			(unsigned long long)(*free / MIB));
+	lock = lock_state(state_fd, why);
+	if (lock < 0)
+		return lock;
+	r = xfs_image_grow(state_fd, p->path, (uint64_t)st.st_size + MIN(ROOM_STEP, (host - HOST_KEEP) / 2), why);
+	*free = fs_free(p->fd);
+	return r;
 }
 
 int pool_dirfd(const struct pool *p)

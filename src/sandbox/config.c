@@ -37,7 +37,7 @@ static const struct key keys[] = {
 	{ NULL, "overcommit", KEY_NUM, AT(overcommit), 0.1, 16, NULL, "Sandboxes may reserve this times memory_limit" },
 	{ NULL, "memory_limit", KEY_SIZE, AT(memory_limit), 0, 0x1p50, NULL, "Memory for sandboxes; 0: the host's, less 1 GiB" },
 	{ NULL, "pool_size", KEY_SIZE, AT(pool_size), 0, 0x1p50, NULL,
-	  "Size of the XFS image, where the file system cannot clone files; 0: 60 % of what is free" },
+	  "Size of the XFS image, where the file system cannot clone files; 0: it starts small and grows while the host has room" },
 	{ NULL, "ready_monitors", KEY_UINT, AT(ready_monitors), 0, 64, NULL, "Monitors kept started for the default template" },
 	{ NULL, "ready_slots", KEY_UINT, AT(ready_slots), 0, 256, NULL, "Network namespaces kept ready" },
 	{ NULL, "uid_base", KEY_UINT, AT(uid_base), 1000, 4000000000.0, NULL, "Each monitor runs as a uid of its own from here on" },

@@ -22,7 +22,7 @@ struct config {
 	char accel[8];			/* accel: auto | kvm | tcg */
 	double overcommit;		/* overcommit: 1.5 */
 	uint64_t memory_limit;		/* memory_limit: bytes for sandboxes; 0: the host's memory less 1 GiB */
-	uint64_t pool_size;		/* pool_size: of the XFS image; 0: 60 % of what is free */
+	uint64_t pool_size;		/* pool_size: of the XFS image; 0: starts small and grows */
 	unsigned ready_monitors;	/* ready_monitors: 2. QEMUs already started for the default template */
 	unsigned ready_slots;		/* ready_slots: 4 */
 	unsigned uid_base;		/* uid_base: 200000. Monitors' uids: uid_base + n */

@@ -71,7 +71,9 @@ struct space {
 	unsigned noperations;
 	bool publishing; /* event_publish() walks the subscriptions */
 	bool slots_refilling, refill_again;
-	struct later *sweep, *refill;
+	struct later *sweep, *refill, *room;
+	uint64_t room_free; /* bytes free in the storage pool when it was looked at last */
+	bool room_failed;   /* it should have grown and could not: said once */
 	int64_t trimmed_ns;
 };
 
@@ -84,6 +86,10 @@ void space_check_gone(struct space *sp);
 struct later;
 void later_set(struct space *sp, struct later **slot, int64_t ms, void (*fn)(void *arg), void *arg);
 void later_clear(struct later **slot);
+
+/* --- room.c: keeps free room in the storage pool, or says that there is none --- */
+void room_watch(struct space *sp);			   /* from now on; space_stop() ends it by clearing sp->room */
+int room_for_sandbox(struct space *sp, struct fail *why); /* no_space when what is left would not last */
 
 /* --- machines (machine.c): a monitor process with all that is its own: uid, slot, disk, run directory --- */
 struct machine {

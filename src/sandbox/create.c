@@ -187,7 +187,7 @@ static int admit(struct space *sp, uint64_t bytes, struct fail *why)
 		return fail_as(why, ERR_no_capacity, "no memory for another sandbox of %llu MiB: %llu of %llu MiB are reserved",
 			       bytes / MIB, (unsigned long long)(sp->memory_reserved / MIB),
 			       (unsigned long long)(sp->memory_limit / MIB));
-	return 0;
+	return room_for_sandbox(sp, why);
 }
 
 static json_t *merged_env(const struct tmpl *t, const struct create *k, const char *id)
