@@ -6,6 +6,7 @@ usage: test_agent.py BINARY [WORD]...    only tests whose names have one of the 
 import os
 import sys
 
+sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import lib
@@ -18,6 +19,9 @@ def main():
     if len(sys.argv) < 2:
         print(__doc__)
         return 2
+    if os.geteuid() != 0:
+        print("skipped: needs root")
+        return 77
     agent = lib.Agent(os.path.abspath(sys.argv[1]), "--slow-ms", "1500")
     passed = failed = 0
     try:
