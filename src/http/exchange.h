@@ -67,6 +67,30 @@ struct http_exchange {
 	bool told_handler; /* the handler has been called for this request */
 };
 
+struct http_server {
+	struct http_server_opts opts;
+	struct hcore *core;
+	http_request_fn *fn;
+	void *arg;
+	SSL_CTX *tls;
+	struct link listeners, conns;
+	unsigned n_conns, n_listeners;
+	struct http_exchange *spare; /* to accept with, and close, when there is no memory: libuv insists on accepting */
+	bool closing;
+	void (*gone)(void *arg);
+	void *gone_arg;
+	struct hready ready;
+};
+
+/* A connection to accept into; NULL when not even the spare one is left. *no_memory: it is that one, to be closed at once. */
+struct http_exchange *http_exchange_new(struct http_server *s, bool pipe, bool *no_memory);
+void http_exchange_accepted(struct http_exchange *x);
+void http_server_check_gone(struct http_server *s); /* frees it when it is closing and nothing is left of it */
+
+/* listen.c */
+void http_listeners_feed(struct http_server *s); /* those that had no memory to accept try again */
+void http_listeners_close(struct http_server *s);
+
 void http_exchange_deadline(struct http_exchange *x, int64_t ms); /* from now; 0: none */
 /* The handler's answer is complete: of an orphan, nothing else is left. */
 void http_exchange_answered(struct http_exchange *x);

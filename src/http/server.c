@@ -1,50 +1,11 @@
-/* server.c - listening, connections, and the reading of requests; see server.h. Answers and bodies
- * are in exchange.c. */
-#include <fcntl.h>
-#include <stdio.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-
-#include "base/random.h"
+/* server.c - the life of a server's connections, and the reading of requests; see server.h.
+ * Listening is in listen.c, answers and bodies are in exchange.c. */
 #include "http/exchange.h"
 
-#define BACKLOG 4096
 #define LINGER_MS 2000
 #define OVERFLOW_MAX 256 /* connections over the maximum that are told so properly */
 
 extern const struct htls_ops htls_ops __attribute__((weak));
-
-struct listener {
-	union {
-		uv_handle_t handle;
-		uv_stream_t stream;
-		uv_tcp_t tcp;
-		uv_pipe_t pipe;
-	} uv;
-	struct http_server *srv;
-	struct link link;
-	bool tls, pipe, starved;
-	char *path; /* of a Unix socket that is ours to remove */
-	dev_t dev;
-	ino_t ino;
-};
-
-struct http_server {
-	struct http_server_opts opts;
-	struct hcore *core;
-	http_request_fn *fn;
-	void *arg;
-	SSL_CTX *tls;
-	struct link listeners, conns;
-	unsigned n_conns, n_listeners;
-	struct http_exchange *spare; /* to accept with, and close, when there is no memory: libuv
-					insists on accepting */
-	bool closing;
-	void (*gone)(void *arg);
-	void *gone_arg;
-	struct hready ready;
-};
 
 /* --- the life of a connection --- */
 
@@ -88,22 +49,6 @@ static void orphan_free(struct hready *r)
 	hcore_put(core);
 }
 
-static void server_gone(struct http_server *s);
-static void on_connection(uv_stream_t *server, int status);
-
-static void feed_starved(struct http_server *s)
-{
-	link_each_safe(it, tmp, &s->listeners)
-	{
-		struct listener *l = container_of(it, struct listener, link);
-		bool starved = l->starved;
-
-		l->starved = false;
-		if (starved && !uv_is_closing(&l->uv.handle))
-			on_connection(&l->uv.stream, 0);
-	}
-}
-
 static void on_destroy(struct hconn *c)
 {
 	struct http_exchange *x = container_of(c, struct http_exchange, c);
@@ -126,10 +71,9 @@ static void on_destroy(struct hconn *c)
 	} else {
 		exchange_free(x);
 	}
-	if (s->closing)
-		server_gone(s);
-	else
-		feed_starved(s);
+	http_server_check_gone(s);
+	if (!s->closing)
+		http_listeners_feed(s);
 }
 
 void http_exchange_answered(struct http_exchange *x)
@@ -447,209 +391,45 @@ static void overflow(struct http_exchange *x)
 	refuse(x, -EAGAIN, &why);
 }
 
-static void on_connection(uv_stream_t *server, int status)
+struct http_exchange *http_exchange_new(struct http_server *s, bool pipe, bool *no_memory)
 {
-	struct listener *l = container_of(server, struct listener, uv.stream);
-	struct http_server *s = l->srv;
-	struct http_exchange *x;
-	bool no_memory;
+	struct http_exchange *x = calloc(1, sizeof(*x));
 
-	if (status < 0)
-		return;
-	x = calloc(1, sizeof(*x));
-	no_memory = !x;
-	if (no_memory && s->spare) {
+	*no_memory = !x;
+	if (!x && s->spare) {
 		x = s->spare;
 		s->spare = NULL;
 		memset(x, 0, sizeof(*x));
 	}
-	if (!x) {
-		l->starved = true; /* libuv waits until the spare one is back */
-		return;
-	}
-	hconn_init(&x->c, s->core, l->pipe, &exchange_ops,
-		on_destroy); /* fails for no TCP or Unix socket */
+	if (!x)
+		return NULL;
+	/* This fails for kinds of sockets that we never ask for. */
+	hconn_init(&x->c, s->core, pipe, &exchange_ops, on_destroy);
 	x->srv = s;
 	link_add_tail(&s->conns, &x->link);
 	s->n_conns++;
 	hcore_hold(s->core, 1);
 	x->c.write_timeout_ms = s->opts.write_timeout_ms;
 	x->c.high_water = s->opts.high_water;
-	if (uv_accept(server, &x->c.uv.stream) < 0 || no_memory ||
-		s->n_conns > s->opts.max_conns + OVERFLOW_MAX) {
-		hconn_close(&x->c, true);
-		return;
-	}
-	if (!l->pipe) {
-		uv_tcp_nodelay(&x->c.uv.tcp, 1);
-		uv_tcp_keepalive(&x->c.uv.tcp, 1, 60);
-	}
-	if (l->tls && htls_ops.start(&x->c, s->tls, NULL) < 0) {
-		hconn_close(&x->c, true);
-		return;
-	}
+	return x;
+}
+
+void http_exchange_accepted(struct http_exchange *x)
+{
+	struct http_server *s = x->srv;
+
 	x->state = HTTP_IDLE;
-	/* A client that connects has something to say: the first request gets the time of a head. */
+	/* A client that connects has something to say: the first request gets the time of a head.
+	 */
 	http_exchange_deadline(x, s->opts.head_timeout_ms);
 	if (s->n_conns > s->opts.max_conns) {
-		if (l->tls)
+		if (x->c.tls || s->n_conns > s->opts.max_conns + OVERFLOW_MAX) {
 			hconn_close(&x->c, true);
-		else
-			overflow(x);
+			return;
+		}
+		overflow(x);
 	}
 	hconn_read_start(&x->c);
-}
-
-static void on_listener_closed(uv_handle_t *h)
-{
-	struct listener *l = container_of(h, struct listener, uv.handle);
-	struct http_server *s = l->srv;
-
-	link_del(&l->link);
-	free(l->path);
-	free(l);
-	s->n_listeners--;
-	server_gone(s);
-}
-
-static struct listener *listener_new(
-	struct http_server *s, bool pipe, SSL_CTX *tls, struct fail *why)
-{
-	struct listener *l;
-
-	if (tls && !&htls_ops) {
-		fail_set(why, -ENOTSUP, "TLS is not linked in");
-		return NULL;
-	}
-	l = calloc(1, sizeof(*l));
-	if (!l) {
-		fail_set(why, -ENOMEM, "out of memory");
-		return NULL;
-	}
-	l->srv = s;
-	l->pipe = pipe;
-	l->tls = tls != NULL;
-	if (pipe)
-		uv_pipe_init(hcore_loop(s->core), &l->uv.pipe, 0);
-	else
-		uv_tcp_init(hcore_loop(s->core), &l->uv.tcp);
-	link_add_tail(&s->listeners, &l->link);
-	s->n_listeners++;
-	if (tls)
-		http_server_set_tls(s, tls);
-	return l;
-}
-
-static int listener_start(struct listener *l, int r, const char *what, struct fail *why)
-{
-	if (r == 0)
-		r = uv_listen(&l->uv.stream, BACKLOG, on_connection);
-	if (r == 0)
-		return 0;
-	uv_close(&l->uv.handle, on_listener_closed);
-	return fail_set(why, r, "%s: %s", what, uv_strerror(r));
-}
-
-int http_server_listen_tcp(struct http_server *s, const char *host, int port, SSL_CTX *tls,
-	int *bound_port, struct fail *why)
-{
-	struct sockaddr_storage a;
-	int len = sizeof(a), r;
-	struct listener *l;
-	char what[100];
-
-	if (uv_ip4_addr(host, port, (struct sockaddr_in *)&a) < 0 &&
-		uv_ip6_addr(host, port, (struct sockaddr_in6 *)&a) < 0)
-		return fail_set(why, -EINVAL, "%.60s is not an IP address", host);
-	l = listener_new(s, false, tls, why);
-	if (!l)
-		return tls && !&htls_ops ? -ENOTSUP : -ENOMEM;
-	snprintf(what, sizeof(what), "%.60s port %d", host, port);
-	r = listener_start(l, uv_tcp_bind(&l->uv.tcp, (struct sockaddr *)&a, 0), what, why);
-	if (r == 0 && bound_port) {
-		uv_tcp_getsockname(&l->uv.tcp, (struct sockaddr *)&a, &len);
-		*bound_port =
-			ntohs(a.ss_family == AF_INET ? ((struct sockaddr_in *)&a)->sin_port
-						     : ((struct sockaddr_in6 *)&a)->sin6_port);
-	}
-	return r;
-}
-
-/* A bound Unix socket at PATH, of the right mode before anybody can connect: made beside it and
- * renamed. */
-static int unix_socket(const char *path, mode_t mode, struct stat *st)
-{
-	autoclose int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	struct sockaddr_un a = { .sun_family = AF_UNIX };
-	uint8_t tag[3];
-	char hex[7];
-	int r = 0;
-
-	if (fd < 0)
-		return -errno;
-	if (lstat(path, st) == 0 && !S_ISSOCK(st->st_mode))
-		return -EEXIST;
-	random_bytes(tag, sizeof(tag));
-	hex_encode(hex, tag, sizeof(tag));
-	if ((size_t)snprintf(a.sun_path, sizeof(a.sun_path), "%s.%s", path, hex) >=
-		sizeof(a.sun_path))
-		return -ENAMETOOLONG;
-	if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
-		return -errno;
-	if (chmod(a.sun_path, mode) < 0 || listen(fd, BACKLOG) < 0 || lstat(a.sun_path, st) < 0 ||
-		rename(a.sun_path, path) < 0) {
-		r = -errno;
-		unlink(a.sun_path);
-	}
-	return r < 0 ? r : steal_fd(&fd);
-}
-
-int http_server_listen_unix(struct http_server *s, const char *path, mode_t mode, struct fail *why)
-{
-	struct listener *l;
-	struct stat st;
-	int fd = unix_socket(path, mode, &st), r;
-
-	if (fd < 0)
-		return fail_set(why, fd, "%s: %s", path,
-			fd == -EEXIST ? "a file that is no socket is there" : strerror(-fd));
-	l = listener_new(s, true, NULL, why);
-	if (!l) {
-		close(fd);
-		return -ENOMEM;
-	}
-	l->path = str_dup(str_of(path));
-	l->dev = st.st_dev;
-	l->ino = st.st_ino;
-	r = uv_pipe_open(&l->uv.pipe, fd);
-	if (r < 0)
-		close(fd);
-	return listener_start(l, r, path, why);
-}
-
-int http_server_listen_fd(struct http_server *s, int fd, SSL_CTX *tls, struct fail *why)
-{
-	struct sockaddr_storage a;
-	socklen_t len = sizeof(a);
-	struct listener *l;
-	bool pipe;
-	int r;
-
-	if (getsockname(fd, (struct sockaddr *)&a, &len) < 0) {
-		r = -errno;
-		close(fd);
-		return fail_set(why, r, "the descriptor to listen on: %s", strerror(-r));
-	}
-	pipe = a.ss_family != AF_INET && a.ss_family != AF_INET6;
-	l = listener_new(s, pipe, tls, why);
-	if (!l) {
-		close(fd);
-		return tls && !&htls_ops ? -ENOTSUP : -ENOMEM;
-	}
-	r = pipe ? uv_pipe_open(&l->uv.pipe, fd) : uv_tcp_open(&l->uv.tcp, fd);
-	if (r < 0)
-		close(fd);
-	return listener_start(l, r, "the descriptor to listen on", why);
 }
 
 void http_server_set_tls(struct http_server *s, SSL_CTX *tls)
@@ -714,21 +494,12 @@ static void server_free(struct hready *r)
 	free(s);
 }
 
-static void server_gone(struct http_server *s)
+void http_server_check_gone(struct http_server *s)
 {
 	if (!s->closing || s->n_conns || s->n_listeners)
 		return;
 	s->ready.fn = server_free;
 	hcore_defer(s->core, &s->ready);
-}
-
-/* The socket's name, unless another server has put its own there meanwhile. */
-static void unlink_own(struct listener *l)
-{
-	struct stat st;
-
-	if (l->path && lstat(l->path, &st) == 0 && st.st_dev == l->dev && st.st_ino == l->ino)
-		unlink(l->path);
 }
 
 static void conn_reset_now(struct http_exchange *x)
@@ -757,23 +528,15 @@ void http_server_close(struct http_server *s, bool now, void (*gone_fn)(void *ar
 	s->closing = true;
 	s->gone = gone_fn;
 	s->gone_arg = arg;
-	link_each_safe(it, tmp, &s->listeners)
+	http_listeners_close(s);
+	link_each_safe(it, tmp, &s->conns)
 	{
-		struct listener *l = container_of(it, struct listener, link);
-
-		if (uv_is_closing(&l->uv.handle))
-			continue;
-		unlink_own(l);
-		uv_close(&l->uv.handle, on_listener_closed);
-	}
-	link_each_safe(it2, tmp2, &s->conns)
-	{
-		struct http_exchange *x = container_of(it2, struct http_exchange, link);
+		struct http_exchange *x = container_of(it, struct http_exchange, link);
 
 		if (now)
 			conn_reset_now(x);
 		else if (x->state == HTTP_IDLE && hconn_buffered(&x->c) == 0)
 			hconn_close(&x->c, false);
 	}
-	server_gone(s);
+	http_server_check_gone(s);
 }
