@@ -17,6 +17,8 @@
 
 #define BITE (256 * KIB)
 
+static const char zero_page[MEM_PAGE];
+
 int mem_guest_open(pid_t pid, uint64_t hva, uint64_t size, struct mem_guest *out, struct fail *why)
 {
 	char path[48];
@@ -114,16 +116,24 @@ static uint64_t mem_available(void)
 	return p ? strtoull(p + 13, NULL, 10) * KIB : 0;
 }
 
-int mem_copy_new(uint64_t size, uint64_t private_bytes, struct mem_copy *out)
+int mem_copy_new(uint64_t size, uint64_t private_bytes, bool sparse, struct mem_copy *out)
 {
-	char *p;
+	struct mem_copy c = { .size = size };
 
 	if (private_bytes > mem_available() / 2)
 		return -ENOMEM;
-	p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (p == MAP_FAILED)
+	c.base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (c.base == MAP_FAILED)
 		return -errno;
-	*out = (struct mem_copy){ p, size };
+	if (sparse) {
+		c.bite = malloc(BITE);
+		c.set = calloc(1, size / MEM_PAGE / 8 + 1);
+		if (!c.bite || !c.set) {
+			mem_copy_free(&c);
+			return -ENOMEM;
+		}
+	}
+	*out = c;
 	return 0;
 }
 
@@ -131,7 +141,40 @@ void mem_copy_free(struct mem_copy *c)
 {
 	if (c->base)
 		munmap(c->base, c->size);
-	c->base = NULL;
+	free(c->bite);
+	free(c->set);
+	*c = (struct mem_copy){ 0 };
+}
+
+/* A page that is zero and was never copied is left alone: it reads as zero without being there. */
+static void keep_page(const struct mem_copy *c, uint64_t at, const char *page)
+{
+	uint64_t n = at / MEM_PAGE;
+	bool was = c->set[n / 8] & (1 << (n % 8));
+
+	if (!was && !memcmp(page, zero_page, MEM_PAGE))
+		return;
+	memcpy(c->base + at, page, MEM_PAGE);
+	c->set[n / 8] |= (uint8_t)(1 << (n % 8));
+}
+
+static int copy_sparse(const struct mem_copy *c, const struct mem_guest *g, const struct mem_runs *runs, struct fail *why)
+{
+	for (size_t i = 0; i < runs->n; i++) {
+		uint64_t at = runs->v[i].at, end = at + runs->v[i].len;
+
+		for (uint64_t len; at < end; at += len) {
+			int r;
+
+			len = MIN(BITE, end - at);
+			r = guest_read(g, c->bite, at, len);
+			if (r < 0)
+				return fail_set(why, r, "reading the guest's memory: %s", strerror(-r));
+			for (uint64_t k = 0; k < len; k += MEM_PAGE)
+				keep_page(c, at + k, c->bite + k);
+		}
+	}
+	return 0;
 }
 
 /* Many runs with one call: they are short, a page or two on average. */
@@ -139,6 +182,8 @@ int mem_copy_read(const struct mem_copy *c, const struct mem_guest *g, const str
 {
 	struct iovec to[512], from[512];
 
+	if (c->bite)
+		return copy_sparse(c, g, runs, why);
 	for (size_t i = 0; i < runs->n;) {
 		size_t k = 0, sum = 0;
 		ssize_t n;
@@ -166,8 +211,6 @@ int mem_copy_read(const struct mem_copy *c, const struct mem_guest *g, const str
 	}
 	return 0;
 }
-
-static const char zero_page[MEM_PAGE];
 
 static int punch(int fd, uint64_t at, uint64_t len)
 {
@@ -286,6 +329,8 @@ int driver_memory_memfd(int node_dirfd, uint64_t memory, struct fail *why)
 	p = mmap(NULL, memory, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED)
 		return fail_set(why, -errno, "memory file: %s", strerror(errno));
+	/* after some generations its extents are many and short: one by one each would wait for the disk */
+	(void)posix_fadvise(file, 0, 0, POSIX_FADV_WILLNEED);
 	r = read_extents(file, p, memory);
 	munmap(p, memory);
 	if (r < 0)

@@ -38,9 +38,12 @@ void mem_runs_clear(struct mem_runs *r);
 struct mem_copy {
 	char *base;
 	uint64_t size;
+	char *bite;		/* SPARSE: where pages are looked at first */
+	uint8_t *set;		/* SPARSE: a bit for each page that was copied */
 };
-/* -ENOMEM when the host has no room for PRIVATE_BYTES: then the pages are read one bite at a time, while the guest stands still. */
-int mem_copy_new(uint64_t size, uint64_t private_bytes, struct mem_copy *out);
+/* -ENOMEM when the host has no room for PRIVATE_BYTES: then the pages are read one bite at a time, while the guest stands still. SPARSE: zero
+ * pages take no room, for a guest that has zeroed all of its memory; somewhat slower otherwise. */
+int mem_copy_new(uint64_t size, uint64_t private_bytes, bool sparse, struct mem_copy *out);
 int mem_copy_read(const struct mem_copy *c, const struct mem_guest *g, const struct mem_runs *runs, struct fail *why);
 void mem_copy_free(struct mem_copy *c);
 

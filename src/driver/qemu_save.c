@@ -118,7 +118,7 @@ static int warm_up(struct saving *s, struct fail *why)
 	/* what the guest's disk has in the page cache is written now, so that the clone finds little to write */
 	if (vm->disk_fd >= 0 && fdatasync(vm->disk_fd) < 0)
 		return fail_set(why, -errno, "checkpoint: disk: %s", strerror(errno));
-	r = mem_copy_new(vm->memory, s->runs.bytes, &s->copy);
+	r = mem_copy_new(vm->memory, s->runs.bytes, vm->memory_fd < 0, &s->copy);
 	if (r == -ENOMEM)
 		return 0;
 	if (r < 0)

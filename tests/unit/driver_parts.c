@@ -164,7 +164,7 @@ static int parent_and_copy(struct mem_guest *g, char **mem)
 	return parent;
 }
 
-static void diff_of(bool through_copy)
+static void diff_of(bool through_copy, bool sparse)
 {
 	struct mem_runs runs;
 	struct mem_guest g = { .pagemap_fd = -1 };
@@ -189,7 +189,10 @@ static void diff_of(bool through_copy)
 	CHECK_INT(runs.bytes, 7 * MEM_PAGE);
 	CHECK_INT(runs.n, 5);
 	if (through_copy) {
-		CHECK_INT(mem_copy_new(g.size, runs.bytes, &copy), 0);
+		CHECK_INT(mem_copy_new(g.size, runs.bytes, sparse, &copy), 0);
+		memset(mem + 6 * MEM_PAGE, 'q', MEM_PAGE);
+		CHECK_INT(mem_copy_read(&copy, &g, &runs, &why), 0);
+		memset(mem + 6 * MEM_PAGE, 0, MEM_PAGE); /* zero again when the guest stands still */
 		CHECK_INT(mem_copy_read(&copy, &g, &runs, &why), 0);
 	}
 	CHECK_INT(mem_write(out, parent, through_copy ? &copy : NULL, &g, &runs, &written, &why), 0);
@@ -208,15 +211,16 @@ static void diff_of(bool through_copy)
 
 TEST(only_what_changed_is_written)
 {
-	diff_of(true);
-	diff_of(false);
+	diff_of(true, false);
+	diff_of(true, true);
+	diff_of(false, false);
 }
 
 TEST(a_copy_too_large_is_refused)
 {
 	struct mem_copy c;
 
-	CHECK_INT(mem_copy_new(MIB, 1ULL << 60, &c), -ENOMEM);
+	CHECK_INT(mem_copy_new(MIB, 1ULL << 60, false, &c), -ENOMEM);
 }
 
 TEST(memory_file_is_sealed_and_keeps_holes)
