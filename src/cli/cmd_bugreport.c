@@ -14,7 +14,7 @@
 
 static struct {
 	const char *out, *state_dir;
-} report_o = { .state_dir = "/var/lib/space" };
+} report_o;
 
 static const struct opt report_opts[] = {
 	{ "output", 'o', OPT_STR, offsetof(__typeof__(report_o), out), "FILE", "the archive (default: space-report-TIME.tar.gz)" },
@@ -121,10 +121,15 @@ static void part_tail(int dir, const char *name, const char *path)
 static void collect(struct cli *c, int dir)
 {
 	static struct findings f;
+	autofree char *state_dir = NULL;
 	char path[512];
 	struct fail why = { 0 };
 
-	doctor_host(&f, report_o.state_dir);
+	if (cli_connect(c, &why) == 0)
+		state_dir = doctor_state_dir(c, report_o.state_dir);
+	if (!state_dir)
+		state_dir = strdup("/var/lib/space");
+	doctor_host(&f, state_dir);
 	if (cli_connect(c, &why) == 0 && doctor_daemon(c, &f)) {
 		part_call(c, dir, "host.json", "/v1/host");
 		part_call(c, dir, "config.json", "/v1/config");
@@ -135,7 +140,7 @@ static void collect(struct cli *c, int dir)
 		part_call(c, dir, "events.json", "/v1/events?limit=1000");
 	}
 	part_json(dir, "doctor.json", findings_json(&f));
-	snprintf(path, sizeof(path), "%s/spaced.log", report_o.state_dir);
+	snprintf(path, sizeof(path), "%s/spaced.log", state_dir);
 	part_tail(dir, "spaced.log", path);
 	part_run(dir, "journal.txt", (const char *const[]){ "journalctl", "-u", "spaced", "-n", "2000", "--no-pager", NULL });
 	part_run(dir, "packages.txt",

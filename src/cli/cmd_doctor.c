@@ -6,7 +6,7 @@
 static struct {
 	bool try;
 	const char *state_dir, *template;
-} doctor_o = { .state_dir = "/var/lib/space" };
+} doctor_o;
 
 static const struct opt doctor_opts[] = {
 	{ "try", 0, OPT_FLAG, offsetof(__typeof__(doctor_o), try), NULL, "create a sandbox, run a command in it, remove it" },
@@ -50,6 +50,15 @@ bool doctor_daemon(struct cli *c, struct findings *f)
 	else
 		found(f, "template", VERDICT_OK, NULL, "%zu, among them %.60s", n, get_str(json_array_get(templates, 0), "name"));
 	return true;
+}
+
+char *doctor_state_dir(struct cli *c, const char *given)
+{
+	autojson json_t *config = NULL;
+
+	if (!given && c->local && api_call(c, "GET", "/v1/config", NULL, &config, NULL) == 0 && *get_str(config, "state_dir"))
+		given = get_str(config, "state_dir");
+	return strdup(given ? given : "/var/lib/space");
 }
 
 /* Create, exec, delete, each timed. */
@@ -113,14 +122,16 @@ static int findings_print(struct cli *c, const struct findings *f)
 static int doctor_run(struct cli *c, int argc, char **argv)
 {
 	static struct findings f;
+	autofree char *state_dir = NULL;
 	struct fail why = { 0 };
 	bool up;
 
 	/* Of another host only its daemon can be asked. */
 	if (cli_connect(c, &why) < 0)
 		return cli_fail(c, &why);
-	if (c->local)
-		doctor_host(&f, doctor_o.state_dir);
+	state_dir = doctor_state_dir(c, doctor_o.state_dir);
+	if (c->local && state_dir)
+		doctor_host(&f, state_dir);
 	up = doctor_daemon(c, &f);
 	if (up && doctor_o.try)
 		doctor_try(c, &f);

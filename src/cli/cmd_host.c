@@ -21,7 +21,8 @@ static int host_run(struct cli *c, int argc, char **argv)
 	pool = json_object_get(h, "pool");
 	memory = json_object_get(h, "memory");
 	printf("%s at %s: spaced %s, up %s\n", get_str(h, "hostname"), c->where, get_str(h, "version"), span(a, get_num(h, "uptime_s")));
-	printf("isolation  %s (%s %s)\n", get_str(h, "isolation"), get_str(h, "driver"), get_str(h, "driver_version"));
+	printf("isolation  %s (%s)\n", get_str(h, "isolation"),
+		*get_str(h, "driver_version") ? get_str(h, "driver_version") : get_str(h, "driver"));
 	printf("kernel     %s\n", get_str(h, "kernel"));
 	printf("pool       %s free of %s, %s\n", size_text(a, get_num(pool, "bytes_free")), size_text(b, get_num(pool, "bytes_total")),
 		get_str(pool, "clone"));

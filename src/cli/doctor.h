@@ -24,6 +24,8 @@ void found(struct findings *f, const char *what, enum verdict v, const char *rem
 void doctor_host(struct findings *f, const char *state_dir);
 /* The daemon that C reaches. false: none answers. */
 bool doctor_daemon(struct cli *c, struct findings *f);
+/* Where the local daemon keeps its state, for the caller to free: GIVEN if there is one, else what it says, else the default. */
+char *doctor_state_dir(struct cli *c, const char *given);
 json_t *findings_json(const struct findings *f);
 
 #endif

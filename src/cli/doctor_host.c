@@ -248,9 +248,9 @@ static void check_cgroups(struct findings *f)
 	if (statfs("/sys/fs/cgroup", &sf) == 0 && sf.f_type == CGROUP2_SUPER_MAGIC)
 		found(f, "cgroups", VERDICT_OK, NULL, "version 2");
 	else if (access("/sys/fs/cgroup/memory", F_OK) == 0)
-		found(f, "cgroups", VERDICT_WARN, "boot with systemd.unified_cgroup_hierarchy=1", "version 1: limits of sandboxes are kept by QEMU only");
+		found(f, "cgroups", VERDICT_OK, NULL, "version 1 (memory, pids, cpu, freezer)");
 	else
-		found(f, "cgroups", VERDICT_WARN, "mount -t cgroup2 none /sys/fs/cgroup", "none mounted: limits of sandboxes are kept by QEMU only");
+		found(f, "cgroups", VERDICT_WARN, "mount -t cgroup2 none /sys/fs/cgroup", "none mounted: sandboxes have no limits but QEMU's own");
 }
 
 /* May a child of ours have a network namespace of its own? Tried in one, so that nothing stays. */

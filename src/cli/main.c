@@ -176,8 +176,8 @@ static int version_run(struct cli *c, int argc, char **argv)
 	}
 	printf("space %s\n", SPACE_VERSION);
 	if (r == 0)
-		printf("spaced %s on %s (%s, %s %s)\n", get_str(host, "version"), get_str(host, "hostname"),
-			get_str(host, "isolation"), get_str(host, "driver"), get_str(host, "driver_version"));
+		printf("spaced %s on %s (%s, %s)\n", get_str(host, "version"), get_str(host, "hostname"),
+			get_str(host, "isolation"), get_str(host, "driver_version"));
 	else
 		printf("spaced: %s\n", why.msg);
 	return EXIT_OK;
