@@ -8,6 +8,7 @@
 
 #include "agent/cgroup.h"
 #include "agent/identity.h"
+#include "agent/process.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/random.h"
@@ -146,6 +147,8 @@ static int apply(struct init_req *q, struct fail *why)
 	if (apply_env(q) < 0)
 		return fail_set(why, -ENOMEM, "out of memory");
 	if (q->id) {
+		if (agent.id[0] && strcmp(agent.id, q->id))
+			processes_forget();
 		snprintf(agent.id, sizeof(agent.id), "%s", q->id);
 		json_object_set_new(agent.env, "E2B_SANDBOX_ID", json_string(q->id));
 	}

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
+#include <sys/sysinfo.h>
 #include <sys/wait.h>
 #include <termios.h>
 
@@ -16,7 +17,8 @@
 
 #define ENDED_MAX 256
 #define ENDED_KEEP_MS (3600 * 1000)
-#define ENDED_BYTES_MAX (64ULL * MIB)
+#define KEPT_LEAST (16ULL * MIB)	 /* of all processes' output; an eighth of the memory, within these */
+#define KEPT_MOST (256ULL * MIB)
 #define RING_LEAST (256 * KIB)	 /* room for readers that lag, however little is kept */
 #define READS_PER_TURN 8 /* chunks of one pipe before the loop looks at others */
 
@@ -41,6 +43,7 @@ static uv_loop_t *loop;
 static uv_signal_t sigchld;
 static struct link all;
 static unsigned nrunning, nended;
+static uint64_t kept_most;
 static unsigned nlingering; /* ended ones whose children live on in their cgroups */
 
 const char *proc_reason_name(enum proc_reason r)
@@ -259,10 +262,14 @@ static void subs_pump(struct process *p)
 		container_of(l, struct sub, link)->pump(container_of(l, struct sub, link));
 }
 
-static bool lags(const struct process *p, int stream)
+static bool lags(struct process *p, int stream)
 {
-	uint64_t most = MIN(LAG_MAX, (uint64_t)p->out[stream].max - CHUNK_MAX);
+	uint64_t most;
 
+	if (link_empty(&p->subs))
+		return false;
+	ring_reserve(&p->out[stream], CHUNK_MAX); /* may find that there is less room than was thought */
+	most = MIN(LAG_MAX, (uint64_t)MAX(p->out[stream].max, 2 * CHUNK_MAX) - CHUNK_MAX);
 	link_each_safe(l, tmp, &p->subs)
 		if (p->out[stream].end - container_of(l, struct sub, link)->at[stream] >= most)
 			return true;
@@ -365,6 +372,23 @@ static void process_free(struct process *p)
 	free(p);
 }
 
+/* A machine that becomes another one begins with a clean list: what ended before, in its template, is no business of the clone's. */
+void processes_forget(void)
+{
+	link_each_safe(l, tmp, &all) {
+		struct process *p = container_of(l, struct process, link);
+
+		if (!p->ended || !link_empty(&p->subs))
+			continue;
+		if (p->cgroup) {
+			cgroup_release(p->cgroup);
+			nlingering--;
+		}
+		process_free(p);
+		nended--;
+	}
+}
+
 void processes_expire(void)
 {
 	int64_t now = mono_ms();
@@ -391,7 +415,7 @@ void processes_expire(void)
 		if (!p->ended || !link_empty(&p->subs))
 			continue;
 		bytes += p->out[0].cap + p->out[1].cap;
-		if (bytes > ENDED_BYTES_MAX) {
+		if (bytes > kept_most / 2) {
 			ring_clear(&p->out[0]);
 			ring_clear(&p->out[1]);
 		}
@@ -489,6 +513,11 @@ static void on_sigchld(uv_signal_t *h, int signum)
 
 void processes_init(uv_loop_t *l)
 {
+	struct sysinfo si;
+
+	kept_most = sysinfo(&si) == 0 ? (uint64_t)si.totalram * si.mem_unit / 8 : 0;
+	kept_most = MIN(MAX(kept_most, KEPT_LEAST), KEPT_MOST);
+	ring_set_budget((size_t)kept_most);
 	loop = l;
 	link_init(&all);
 	uv_signal_init(loop, &sigchld);
@@ -627,6 +656,11 @@ int process_start(const struct process_opts *o, struct process **out, bool *bad_
 	}
 	cgroup = cgroup_make(&p->cgroup);
 	p->has_cgroup = cgroup >= 0;
+	if (cgroup < 0 && cgroups_on()) { /* a command outside of them could not be frozen */
+		r = fail_set(why, cgroup, "no cgroup for the process: %s", strerror(-cgroup));
+		cgroup = -1;
+		goto fail;
+	}
 	memcpy(s.stdio, io.child, sizeof(s.stdio));
 	s.cgroup_fd = cgroup;
 	p->started_ns = real_ns();

@@ -1,7 +1,7 @@
 /* process.h - the commands that clients started: their output, their input, their end.
  *
- * A process lives in the table from its start until an hour after its end (256 ended ones at most, and 64 MiB of their output; the
- * oldest lose theirs first). Its output goes into one ring a stream (ring.h), and everybody attached is a cursor into it: there
+ * A process lives in the table from its start until an hour after its end (256 ended ones at most; the oldest lose their output
+ * first). All output together stays within an eighth of the memory, that of ended ones within a sixteenth. Its output goes into one ring a stream (ring.h), and everybody attached is a cursor into it: there
  * are no queues. While somebody attached is more than LAG_MAX behind, the pipe is not read, which holds the process back;
  * with nobody attached the ring drops its oldest bytes. A terminal's output is stream 0.
  *
@@ -21,7 +21,7 @@
 #define LAG_MAX (64ULL * CHUNK_MAX)
 #define KEEP_DEFAULT (1024 * 1024)
 #define KEEP_MAX (64 * 1024 * 1024)
-#define INPUT_MAX (64 * 1024 * 1024) /* waiting for the process to read */
+#define INPUT_MAX (16 * 1024 * 1024) /* waiting for the process to read */
 #define PROCESSES_MAX 4096	     /* running at once */
 
 enum proc_reason { REASON_EXITED, REASON_SIGNALED, REASON_DEADLINE, REASON_KILLED };
@@ -87,6 +87,7 @@ struct process *process_by_pid(pid_t pid, bool ended_too);
 struct process *process_by_tag(const char *tag, bool ended_too);
 struct link *processes_all(void); /* struct process by its link, oldest first */
 void processes_expire(void);	  /* forgets what is past its hour */
+void processes_forget(void);	  /* forgets everything that has ended */
 
 void sub_attach(struct sub *s, struct process *p); /* at[] is the caller's to set */
 void sub_detach(struct sub *s);			   /* fine when detached */
