@@ -9,6 +9,7 @@
  *   start  pause  resume  kill  status  console
  *   answer            until the agent's port answers a request (GET /health)
  *   say=TEXT          sends a line to the agent's port and prints the answer (for a test guest)
+ *   send=TEXT         the same without waiting for an answer
  *   save=NODE         makes NODE: FULL if the VM was booted, else DIFF. full=NODE: FULL in any case
  *   resize=BYTES      grows the disk's file and the disk
  *   drop              forgets the VM and adopts it again from its run directory
@@ -303,6 +304,11 @@ static void command(const char *c)
 		snprintf(text, 1000, "%s\n", arg);
 		talk(strdup(text), true, text, sizeof(text));
 		printf("  %s -> %s\n", arg, str_trim(str_of(text)).n ? text : "(nothing)");
+	} else if (str_eqz(name, "send")) {
+		int fd = dial();
+
+		snprintf(text, 1000, "%s\n", arg);
+		must(write_all(fd, text, strlen(text)), "send");
 	} else if (str_eqz(name, "save") || str_eqz(name, "full")) {
 		save(arg, str_eqz(name, "full") || !memfd_node[0] ? VM_SAVE_FULL : VM_SAVE_DIFF);
 	} else if (str_eqz(name, "resize")) {
