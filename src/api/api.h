@@ -75,29 +75,37 @@ struct route {
 extern const struct route routes[];
 extern const unsigned nroutes;
 
+/* An idle stream costs one of these, so its size counts: ten thousand of them are open at once. */
 struct req {
 	struct api *api;
 	struct http_exchange *x;	/* NULL once the exchange is over */
 	const struct route *route;
 	struct sandbox *sb;		/* of ROUTE_SANDBOX. Held (and so counting as activity) with ROUTE_RUNNING, else good in the handler only */
-	int64_t attach_ms;		/* it came with an attach token, made then; 0: with a key or over the socket */
 	struct link link;		/* of api->streams, for streams */
 	void (*on_gone)(struct req *r);	/* the exchange is over; r->user is still there */
-	void (*on_stop)(struct req *r, const struct fail *why); /* streams: say WHY and end */
+	union {
+		void (*body_fn)(struct req *r, json_t *body);
+		void (*on_stop)(struct req *r, const struct fail *why); /* streams: say WHY and end */
+	};
 	void *user;
-	void (*body_fn)(struct req *r, json_t *body);
-	json_t *body;			/* lives as long as the req */
-	char *params;			/* the decoded pieces of the path, one after another, each with its NUL */
-	uint32_t at[API_PARAMS];
+	union {				/* which one, its route knows */
+		json_t *body;		/* lives as long as the req; has_body */
+		int64_t attach_ms;	/* it came with an attach token, made then; 0: with a key or over the socket */
+		uint64_t pos;		/* where a stream of events is */
+	};
+	char *params;			/* the decoded pieces of the path, one after another, each with its NUL; NULL: there are none */
+	const char *tenant;		/* lives for ever */
+	char *key;			/* id of the key it came with; NULL over the Unix socket */
+	uint16_t at[API_PARAMS];
 	unsigned refs;
 	unsigned short status;
 	unsigned char scope;		/* enum scope of who asked */
-	bool local;			/* over the Unix socket */
-	bool key_in_authorization;	/* that header is ours, not the guest's */
-	bool stream;			/* counted in api->nstreams */
-	bool held;			/* sb is */
-	char key[24];			/* id of the key it came with; empty over the Unix socket */
-	char tenant[32];
+	bool local : 1;			/* over the Unix socket */
+	bool key_in_authorization : 1;	/* that header is ours, not the guest's */
+	bool stream : 1;			/* counted in api->nstreams */
+	bool held : 1;			/* sb is */
+	bool has_body : 1;
+	bool full : 1;			/* the client does not take what there is */
 };
 
 /* --- lifetime --- */

@@ -108,6 +108,20 @@ static struct str key_of(struct req *r)
 	return http_get(h, "X-API-Key");
 }
 
+/* The one copy of a tenant's name. There are few, and they are made by the operator; they stay. */
+static const char *tenant_name(const char *name)
+{
+	static char *names[256];
+	unsigned i;
+
+	if (!strcmp(name, API_TENANT))
+		return API_TENANT;
+	for (i = 0; i < ARRAY_LEN(names) && names[i]; i++)
+		if (!strcmp(names[i], name))
+			return names[i];
+	return i < ARRAY_LEN(names) ? (names[i] = strdup(name)) : NULL;
+}
+
 static int need(struct req *r, struct fail *why)
 {
 	if (r->scope >= r->route->scope)
@@ -135,7 +149,7 @@ static int by_token(struct req *r, struct fail *why)
 	if (str_u64(str_of(req_param(r, 1)), INT32_MAX, &pid) < 0 ||
 	    attach_token_check(r->api, token, req_param(r, 0), (int64_t)pid, &r->attach_ms) < 0)
 		return fail_as(why, ERR_unauthorized, "the attach token is not for this command");
-	snprintf(r->tenant, sizeof(r->tenant), API_TENANT);
+	r->tenant = API_TENANT;
 	return 1;
 }
 
@@ -152,7 +166,7 @@ int auth_check(struct req *r, struct fail *why)
 		if (err)
 			return err < 0 ? err : 0;
 	}
-	snprintf(r->tenant, sizeof(r->tenant), API_TENANT);
+	r->tenant = API_TENANT;
 	if (r->local) {
 		if (uid != 0 && uid != geteuid() && !in_group(r->api, uid)) {
 			if (r->route->flags & ROUTE_PUBLIC)
@@ -174,8 +188,10 @@ int auth_check(struct req *r, struct fail *why)
 	if (!k)
 		return fail_as(why, ERR_unauthorized, "the key is not known");
 	r->scope = (unsigned char)k->scope;
-	snprintf(r->key, sizeof(r->key), "%s", k->id);
-	snprintf(r->tenant, sizeof(r->tenant), "%s", k->tenant);
+	r->key = strdup(k->id);
+	r->tenant = tenant_name(k->tenant);
+	if (!r->key || !r->tenant)
+		return fail_set(why, -ENOMEM, "out of memory");
 	return need(r, why);
 }
 

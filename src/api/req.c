@@ -40,8 +40,10 @@ void req_unref(struct req *r)
 	assert(!r->x);
 	if (r->held)
 		sandbox_release(r->sb);
-	json_decref(r->body);
+	if (r->has_body)
+		json_decref(r->body);
 	free(r->params);
+	free(r->key);
 	free(r);
 }
 
@@ -78,7 +80,7 @@ void req_stop_streams(struct api *api, const char *key_id, const struct fail *wh
 	link_each_safe(it, next, &api->streams) {
 		struct req *r = container_of(it, struct req, link);
 
-		if (key_id && strcmp(r->key, key_id))
+		if (key_id && (!r->key || strcmp(r->key, key_id)))
 			continue;
 		link_del(it);
 		link_add_tail(&todo, it);
@@ -115,7 +117,8 @@ static void on_whole(struct http_exchange *x, struct str text, const struct fail
 	if (!text.n && (r->route->flags & ROUTE_OPTIONAL_BODY))
 		text = STR("{}");
 	r->body = json_read(text, &f);
-	if (!r->body)
+	r->has_body = r->body != NULL;
+	if (!r->has_body)
 		return req_fail(r, &f);
 	if (!json_is_object(r->body))
 		return req_failf(r, ERR_bad_json, "the request body is not a JSON object");

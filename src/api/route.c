@@ -116,6 +116,8 @@ static int params_decode(struct req *r, const struct str pieces[API_PARAMS], str
 	size_t room = 0, at = 0;
 	unsigned i;
 
+	if (!pieces[0].p)
+		return 0;
 	for (i = 0; i < API_PARAMS; i++)
 		room += pieces[i].n + 1;
 	r->params = malloc(room);
@@ -127,7 +129,7 @@ static int params_decode(struct req *r, const struct str pieces[API_PARAMS], str
 		if (n < 0)
 			return fail_as(why, ERR_bad_path,
 				       "the path has a NUL or a malformed percent-escape");
-		r->at[i] = (uint32_t)at;
+		r->at[i] = (uint16_t)at; /* a head is 32 KiB at most */
 		at += (size_t)n + 1;
 	}
 	return 0;

@@ -21,59 +21,50 @@ static void event_json(struct jw *w, const struct event *e)
 	jw_obj_end(w);
 }
 
-/* A follower. While the client does not take what there is, it is not subscribed: the log keeps what comes, and it goes on
- * from the last number it sent. */
-struct follower {
-	struct req *r;
-	struct event_sub *sub;
-	uint64_t last;
-	bool one;	/* of one sandbox */
-	bool full;
-	char sandbox[24];
-};
-
+/* A follower: r->user is its subscription, r->pos the last event it sent. While the client does not take what there is, nothing is
+ * sent: the log keeps what comes, and it goes on from the last number. */
 static void on_event(const struct event *e, void *arg)
 {
-	struct follower *f = arg;
+	struct req *r = arg;
 	char id[24];
 	struct buf b;
 	struct jw w;
 
-	if (f->full || !f->r->x)
+	if (r->full || !r->x)
 		return;
 	answer_begin(&w, &b);
 	event_json(&w, e);
 	snprintf(id, sizeof(id), "%llu", (unsigned long long)e->seq);
-	f->last = e->seq;
-	if (req_event(f->r, id, e->type, &w) == 1)
-		f->full = true;
+	r->pos = e->seq;
+	req_ref(r);
+	if (req_event(r, id, e->type, &w) == 1)
+		r->full = true;
+	req_unref(r);
 }
 
-static void follow(struct follower *f)
+static void follow(struct req *r)
 {
-	f->full = false;
-	event_unsubscribe(f->sub);
-	f->sub = event_subscribe(f->r->api->sp, f->r->tenant, f->one ? f->sandbox : NULL, f->last, on_event, f);
-	if (!f->sub && f->r->x)
-		http_abort(f->r->x);
+	const char *id = req_param(r, 0);
+
+	r->full = false;
+	event_unsubscribe(r->user);
+	r->user = event_subscribe(r->api->sp, r->tenant, *id ? id : NULL, r->pos, on_event, r);
+	if (!r->user && r->x)
+		http_abort(r->x);
 }
 
 static void on_drain(struct http_exchange *x, void *arg)
 {
 	struct req *r = arg;
-	struct follower *f = r->user;
 
-	if (f && f->full)
-		follow(f);
+	if (r->full)
+		follow(r);
 }
 
 static void follower_gone(struct req *r)
 {
-	struct follower *f = r->user;
-
+	event_unsubscribe(r->user);
 	r->user = NULL;
-	event_unsubscribe(f->sub);
-	free(f);
 }
 
 /* Events are numbered: whoever comes back with the last number misses nothing. */
@@ -84,33 +75,33 @@ static void stream_stop(struct req *r, const struct fail *why)
 
 static void events_list(struct req *r, const char *sandbox, uint64_t after);
 
-static void events(struct req *r, const char *sandbox)
+static void events(struct req *r)
 {
 	struct str id = http_get(http_req(r->x), "Last-Event-ID");
 	struct fail why = { 0 };
 	uint64_t after = 0;
-	struct follower *f;
 
 	if (req_query_u64(r, "after", INT64_MAX, &after, &why) < 0)
 		return req_fail(r, &why);
 	if (id.n && str_u64(id, INT64_MAX, &after) < 0)
 		return req_failf(r, ERR_bad_request, "Last-Event-ID: the id of an event");
 	if (!req_accepts(r, "text/event-stream"))
-		return events_list(r, sandbox, after);
-	f = calloc(1, sizeof(*f));
-	if (!f)
-		return req_failf(r, ERR_no_capacity, "out of memory");
-	f->r = r;
-	f->last = after;
-	f->one = sandbox != NULL;
-	if (sandbox)
-		snprintf(f->sandbox, sizeof(f->sandbox), "%s", sandbox);
-	r->user = f;
+		return events_list(r, r->sb ? r->sb->id : NULL, after);
+	if (r->sb) { /* it was asked for by name, perhaps; the id is what stays */
+		char *param = strdup(r->sb->id);
+
+		if (!param)
+			return req_failf(r, ERR_no_capacity, "out of memory");
+		free(r->params);
+		r->params = param;
+		r->at[0] = 0;
+	}
+	r->pos = after;
 	r->on_gone = follower_gone;
 	req_is_stream(r, stream_stop);
 	http_on_drain(r->x, on_drain, r);
 	req_sse(r);
-	follow(f);
+	follow(r);
 }
 
 struct listing {
@@ -162,12 +153,12 @@ static void events_list(struct req *r, const char *sandbox, uint64_t after)
 
 void h_events(struct req *r)
 {
-	events(r, NULL);
+	events(r);
 }
 
 void h_sandbox_events(struct req *r)
 {
-	events(r, r->sb->id);
+	events(r);
 }
 
 /* --- operations --- */

@@ -16,7 +16,6 @@ struct live_event {
 struct event_sub {
 	struct link link;
 	struct space *sp;
-	char tenant[32], sandbox[24];
 	bool all_tenants, all_sandboxes, live;
 	bool calling, dropped; /* fn is being called: freeing waits */
 	uint64_t last;
@@ -24,6 +23,8 @@ struct event_sub {
 	struct later *turn;
 	event_fn *fn;
 	void *arg;
+	uint8_t sandbox; /* where its id begins in NAMES */
+	char names[];	 /* tenant, sandbox, a NUL after each: ten thousand streams have one of these each */
 };
 
 static const char *put(char **at, struct str s)
@@ -63,8 +64,8 @@ int event_add(struct space *sp, struct store_txn *t, const char *tenant, const c
 
 static bool wants(const struct event_sub *s, const struct event *e)
 {
-	return e->seq > s->last && (s->all_tenants || !strcmp(s->tenant, e->tenant)) &&
-	       (s->all_sandboxes || !strcmp(s->sandbox, e->sandbox));
+	return e->seq > s->last && (s->all_tenants || !strcmp(s->names, e->tenant)) &&
+	       (s->all_sandboxes || !strcmp(s->names + s->sandbox, e->sandbox));
 }
 
 static void sub_free(struct event_sub *s)
@@ -122,7 +123,7 @@ static void replay(void *arg)
 	int r;
 
 	s->page = 0;
-	r = store_events(s->sp->store, s->all_tenants ? NULL : s->tenant, s->all_sandboxes ? NULL : s->sandbox, s->last, PAGE, on_row, s,
+	r = store_events(s->sp->store, s->all_tenants ? NULL : s->names, s->all_sandboxes ? NULL : s->names + s->sandbox, s->last, PAGE, on_row, s,
 			 &why);
 	if (s->dropped) {
 		sub_free(s);
@@ -138,7 +139,8 @@ static void replay(void *arg)
 
 struct event_sub *event_subscribe(struct space *sp, const char *tenant, const char *sandbox, uint64_t after, event_fn *fn, void *arg)
 {
-	struct event_sub *s = calloc(1, sizeof(*s));
+	size_t tn = str_of(tenant).n, sn = str_of(sandbox).n;
+	struct event_sub *s = tn < 200 && sn < 200 ? calloc(1, MAX(sizeof(*s), offsetof(struct event_sub, names) + tn + sn + 2)) : NULL;
 
 	if (!s)
 		return NULL;
@@ -147,8 +149,9 @@ struct event_sub *event_subscribe(struct space *sp, const char *tenant, const ch
 	s->arg = arg;
 	s->all_tenants = !tenant;
 	s->all_sandboxes = !sandbox;
-	(void)str_copy(s->tenant, sizeof(s->tenant), str_of(tenant));
-	(void)str_copy(s->sandbox, sizeof(s->sandbox), str_of(sandbox));
+	memcpy(s->names, tenant ? tenant : "", tn);
+	s->sandbox = (uint8_t)(tn + 1);
+	memcpy(s->names + s->sandbox, sandbox ? sandbox : "", sn);
 	link_add_tail(&sp->subs, &s->link);
 	if (after == UINT64_MAX) {
 		/* Also what was handed to the disk already but is not there yet is news. */
