@@ -98,15 +98,16 @@ int identity_clock(int64_t unix_ns, struct fail *why)
 
 int identity_entropy(const void *seed, size_t n, struct fail *why)
 {
-	struct {
-		struct rand_pool_info head;
-		uint32_t words[16];
-	} pool = { .head = { .entropy_count = (int)n * 8, .buf_size = (int)n } };
+	enum { SEED_MAX = 64 };
+	union {
+		struct rand_pool_info info; /* the bytes follow it */
+		char room[sizeof(struct rand_pool_info) + SEED_MAX];
+	} pool = { .info = { .entropy_count = (int)n * 8, .buf_size = (int)n } };
 	autoclose int fd = open("/dev/urandom", O_RDWR | O_CLOEXEC);
 
-	if (n > sizeof(pool.words))
-		return fail_set(why, -EINVAL, "entropy: at most %zu bytes", sizeof(pool.words));
-	memcpy(pool.words, seed, n);
+	if (n > SEED_MAX)
+		return fail_set(why, -EINVAL, "entropy: at most %d bytes", SEED_MAX);
+	memcpy(pool.room + sizeof(pool.info), seed, n);
 	if (fd < 0 || ioctl(fd, RNDADDENTROPY, &pool) < 0)
 		return agent.test ? 0 : fail_set(why, -errno, "entropy: %s", strerror(errno));
 	/* Without this the generator goes on with what it had, which the clone's parent has as well. */

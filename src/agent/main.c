@@ -54,7 +54,6 @@ static void state_init(const char *user)
 	struct user u;
 
 	agent.loop = uv_default_loop();
-	agent.started = mono_ms();
 	random_bytes(token, sizeof(token));
 	hex_encode(agent.boot_token, token, sizeof(token));
 	agent.env = json_object();
@@ -81,7 +80,8 @@ static int serve(const char *host, int port)
 	processes_init(agent.loop);
 	if (server_start(host, port, &why) < 0)
 		init_give_up(why.msg);
-	log_info("agent: serving on %s:%d after %lld ms", host, port, (long long)mono_ms());
+	log_info("agent: serving on %s:%d after %lld ms, %lld of them ours", host, port, (long long)mono_ms(),
+		(long long)(mono_ms() - agent.started));
 	uv_run(agent.loop, UV_RUN_DEFAULT);
 	init_give_up("the loop has ended");
 }
@@ -148,6 +148,7 @@ int main(int argc, char **argv)
 {
 	struct fail why;
 
+	agent.started = mono_ms();
 	memory_init();
 	log_set_program("space-agent");
 	/* The kernel gives PID 1 the words of its command line that it does not know. */

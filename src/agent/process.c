@@ -1,6 +1,5 @@
 #include "agent/process.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -45,13 +44,6 @@ static struct link all;
 static unsigned nrunning, nended;
 static uint64_t kept_most;
 static unsigned nlingering; /* ended ones whose children live on in their cgroups */
-
-const char *proc_reason_name(enum proc_reason r)
-{
-	static const char *const names[] = { "exited", "signaled", "deadline", "killed" };
-
-	return names[r];
-}
 
 /* --- pipes --- */
 
@@ -276,7 +268,6 @@ static bool lags(struct process *p, int stream)
 	return false;
 }
 
-static void maybe_end(struct process *p);
 
 /* One read. 1: there may be more; 0: nothing now; -1: at its end. */
 static int read_some(struct process *p, int stream)
@@ -315,7 +306,7 @@ static void on_ready(uv_poll_t *h, int status, int events)
 		if (p->read[stream] != e || lags(p, stream) || read_some(p, stream) <= 0)
 			break;
 	process_flow(p);
-	maybe_end(p);
+	process_check_end(p);
 }
 
 void process_flow(struct process *p)
@@ -457,7 +448,7 @@ static void lingering_sweep(void)
 	}
 }
 
-static void maybe_end(struct process *p)
+void process_check_end(struct process *p)
 {
 	if (p->ended || !p->exited)
 		return;
@@ -503,7 +494,7 @@ static void on_sigchld(uv_signal_t *h, int signum)
 		}
 		p->exited = true;
 		p->status = status;
-		maybe_end(p);
+		process_check_end(p);
 	}
 	if (orphans)
 		lingering_sweep();
@@ -748,98 +739,4 @@ int process_resize(struct process *p, uint16_t cols, uint16_t rows)
 	if (!p->tty || !p->read[0])
 		return -ENOTTY;
 	return ioctl(p->read[0]->fd, TIOCSWINSZ, &w) < 0 ? -errno : 0;
-}
-
-int process_signal(struct process *p, int sig)
-{
-	if (p->ended)
-		return -ESRCH;
-	if (sig == SIGKILL || sig == SIGTERM)
-		p->kill_asked = true;
-	if (p->exited) { /* only its children hold the pipes: this ends the wait for them */
-		maybe_end(p);
-		return 0;
-	}
-	return kill(p->pid, sig) < 0 ? -errno : 0; /* not reaped yet, so the pid is still its own */
-}
-
-/* Without cgroups: everything of the session that the command leads. */
-static int signal_session(pid_t sid, int sig)
-{
-	DIR *d = opendir("/proc");
-	struct dirent *e;
-	int reached = 0;
-
-	if (!d)
-		return -errno;
-	while ((e = readdir(d)) != NULL) {
-		autofree char *text = NULL;
-		char path[300], *close_paren;
-		int session;
-
-		if (e->d_name[0] < '1' || e->d_name[0] > '9')
-			continue;
-		snprintf(path, sizeof(path), "/proc/%s/stat", e->d_name);
-		if (file_read(AT_FDCWD, path, &text, 4096) <= 0 || !(close_paren = strrchr(text, ')')))
-			continue;
-		if (sscanf(close_paren + 1, " %*c %*d %*d %d", &session) == 1 && session == sid &&
-			kill(atoi(e->d_name), sig) == 0)
-			reached++;
-	}
-	closedir(d);
-	return reached;
-}
-
-int process_signal_group(struct process *p, int sig)
-{
-	int r;
-
-	if (sig == SIGKILL || sig == SIGTERM)
-		p->kill_asked = true;
-	if (!p->has_cgroup)
-		r = signal_session(p->pid, sig);
-	else
-		r = p->cgroup && cgroup_populated(p->cgroup) ? cgroup_signal(p->cgroup, sig) : 0;
-	if (!p->exited && kill(p->pid, sig) == 0 && r <= 0)
-		r = 1;
-	if (!p->ended && p->exited)
-		maybe_end(p);
-	return r > 0 || !p->ended ? 0 : -ESRCH;
-}
-
-void process_status_text(const struct process *p, char out[64], int *code)
-{
-	/* Go's words, which E2B's clients show */
-	static const char *const names[] = {
-		[SIGHUP] = "hangup", [SIGINT] = "interrupt", [SIGQUIT] = "quit", [SIGILL] = "illegal instruction",
-		[SIGTRAP] = "trace/breakpoint trap", [SIGABRT] = "aborted", [SIGBUS] = "bus error",
-		[SIGFPE] = "floating point exception", [SIGKILL] = "killed", [SIGUSR1] = "user defined signal 1",
-		[SIGSEGV] = "segmentation fault", [SIGUSR2] = "user defined signal 2", [SIGPIPE] = "broken pipe",
-		[SIGALRM] = "alarm clock", [SIGTERM] = "terminated", [SIGSTKFLT] = "stack fault",
-		[SIGCHLD] = "child exited", [SIGXCPU] = "CPU time limit exceeded", [SIGXFSZ] = "file size limit exceeded",
-		[SIGVTALRM] = "virtual timer expired", [SIGPROF] = "profiling timer expired", [SIGIO] = "I/O possible",
-		[SIGPWR] = "power failure", [SIGSYS] = "bad system call",
-	};
-
-	if (WIFSIGNALED(p->status)) {
-		unsigned sig = (unsigned)WTERMSIG(p->status);
-		const char *name = sig < ARRAY_LEN(names) ? names[sig] : NULL;
-		char number[16];
-
-		snprintf(number, sizeof(number), "signal %u", sig);
-		*code = -1;
-		snprintf(out, 64, "signal: %s%s", name ? name : number, WCOREDUMP(p->status) ? " (core dumped)" : "");
-		return;
-	}
-	*code = WEXITSTATUS(p->status);
-	snprintf(out, 64, "exit status %d", *code);
-}
-
-enum proc_reason process_reason(const struct process *p)
-{
-	if (p->deadline_hit || p->timeout_hit)
-		return REASON_DEADLINE;
-	if (WIFSIGNALED(p->status))
-		return p->kill_asked ? REASON_KILLED : REASON_SIGNALED;
-	return REASON_EXITED;
 }

@@ -91,6 +91,7 @@ void processes_forget(void);	  /* forgets everything that has ended */
 
 void sub_attach(struct sub *s, struct process *p); /* at[] is the caller's to set */
 void sub_detach(struct sub *s);			   /* fine when detached */
+void process_check_end(struct process *p);	   /* is it over? Then readers are told */
 void process_flow(struct process *p);		   /* a reader got further: reads on if nobody lags too far */
 
 /* Takes over DATA (malloc'd). done(err, arg) is called once: 0 when the process has taken all of it, -EPIPE when it will not any

@@ -2,6 +2,13 @@
 
 #define RING_FIRST 4096
 
+static size_t budget = SIZE_MAX, used;
+
+void ring_set_budget(size_t bytes)
+{
+	budget = bytes;
+}
+
 void ring_init(struct ring *r, size_t keep, size_t max)
 {
 	*r = (struct ring){ .keep = keep, .max = MAX(keep, max) };
@@ -10,6 +17,7 @@ void ring_init(struct ring *r, size_t keep, size_t max)
 void ring_clear(struct ring *r)
 {
 	free(r->p);
+	used -= r->cap;
 	r->p = NULL;
 	r->cap = 0;
 	r->start = r->end;
@@ -29,22 +37,31 @@ static int resize(struct ring *r, size_t cap, uint64_t from)
 		at += s.n;
 	}
 	free(r->p);
+	used += cap - r->cap;
 	r->p = p;
 	r->cap = cap;
 	r->start = from;
 	return 0;
 }
 
+void ring_reserve(struct ring *r, size_t n)
+{
+	while (n > r->cap - (size_t)(r->end - r->start) && r->cap < r->max) {
+		size_t cap = MIN(r->cap ? r->cap * 2 : RING_FIRST, r->max);
+		bool dear = cap > RING_FLOOR && (used > budget || cap - r->cap > budget - used);
+
+		if (dear || resize(r, cap, r->start) < 0) {
+			r->max = r->cap;
+			r->keep = MIN(r->keep, r->max);
+		}
+	}
+}
+
 void ring_add(struct ring *r, const void *data, size_t n)
 {
 	const char *from = data;
 
-	while (n > r->cap - (size_t)(r->end - r->start) && r->cap < r->max) {
-		size_t cap = MIN(r->cap ? r->cap * 2 : RING_FIRST, r->max);
-
-		if (resize(r, cap, r->start) < 0)
-			break;
-	}
+	ring_reserve(r, n);
 	if (n > r->cap) { /* only the tail fits */
 		from += n - r->cap;
 		r->end += n - r->cap;

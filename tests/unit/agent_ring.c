@@ -67,6 +67,26 @@ TEST(ring_starts_small_and_grows)
 	ring_clear(&r);
 }
 
+TEST(ring_budget_holds)
+{
+	struct ring a, b;
+
+	ring_set_budget(600 * 1024);
+	ring_init(&a, 1 << 20, 0);
+	ring_init(&b, 1 << 20, 0);
+	for (int i = 0; i < 1000; i++) {
+		add(&a, 1000);
+		add(&b, 1000);
+	}
+	CHECK(a.cap + b.cap <= 600 * 1024 + RING_FLOOR);
+	CHECK(a.cap >= RING_FLOOR && b.cap >= RING_FLOOR);
+	CHECK(right_from(&a, a.start) && right_from(&b, b.start));
+	CHECK_INT(a.end - a.start, a.cap);
+	ring_clear(&a);
+	ring_clear(&b);
+	ring_set_budget(SIZE_MAX);
+}
+
 TEST(ring_takes_more_than_it_holds)
 {
 	struct ring r;
