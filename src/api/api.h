@@ -34,7 +34,7 @@ struct api {
 	struct ticks ticks;
 	struct metrics *metrics;
 	struct link streams;	/* of req.link: open streams, to be ended with words when the daemon stops */
-	unsigned nstreams;
+	unsigned nstreams, most_streams;
 	gid_t group;		/* socket_group, when has_group */
 	bool has_group;
 	bool stopping;

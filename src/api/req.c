@@ -1,4 +1,5 @@
 /* req.c - one request: its life, what it asks, how it is answered. */
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -54,8 +55,10 @@ void req_over(struct req *r)
 	metrics_request(r->api, r->route, r->status);
 	r->x = NULL;
 	link_del(&r->link);
-	if (r->stream)
-		r->api->nstreams--;
+	if (r->stream && --r->api->nstreams == 0 && r->api->most_streams > 1000) {
+		r->api->most_streams = 0;
+		malloc_trim(0); /* what thousands of streams took is not needed again soon */
+	}
 	if (r->on_gone)
 		r->on_gone(r);
 	req_unref(r);
@@ -68,6 +71,7 @@ void req_is_stream(struct req *r, void (*stop)(struct req *r, const struct fail 
 	r->stream = true;
 	r->on_stop = stop;
 	r->api->nstreams++;
+	r->api->most_streams = MAX(r->api->most_streams, r->api->nstreams);
 	link_add_tail(&r->api->streams, &r->link);
 }
 
