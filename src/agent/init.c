@@ -6,7 +6,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/fs.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
@@ -378,6 +377,22 @@ static void reap_for(int ms)
 	}
 }
 
+/* The root is ours until the end, so nothing can be unmounted; read-only, the disk is as clean. Its mount has no path in this
+ * root any more, but a descriptor. */
+static void disk_finish(void)
+{
+	char path[40];
+
+	sync();
+	(void)mount(NULL, "/", NULL, MS_REMOUNT | MS_RDONLY, NULL);
+	if (agent.disk_fd < 0)
+		return;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", agent.disk_fd);
+	if (mount(NULL, path, NULL, MS_REMOUNT | MS_RDONLY, NULL) < 0)
+		log_warning("init: the disk stays writable to the end: %s", strerror(errno));
+	sync();
+}
+
 void init_power_off(void)
 {
 	log_info("init: shutting down");
@@ -388,9 +403,6 @@ void init_power_off(void)
 	reap_for(2000);
 	kill(-1, SIGKILL);
 	reap_for(1000);
-	sync();
-	/* The root is ours until the end, so it cannot be unmounted; a frozen ext4 is as clean on the disk as an unmounted one. */
-	if (agent.disk_fd >= 0 && ioctl(agent.disk_fd, FIFREEZE, 0) < 0)
-		log_warning("init: the disk was not frozen: %s", strerror(errno));
+	disk_finish();
 	power_off();
 }
