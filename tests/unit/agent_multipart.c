@@ -14,7 +14,7 @@ struct seen {
 
 static void add(struct seen *s, const char *p, size_t n)
 {
-	if (s->n + n < sizeof(s->text)) {
+	if (n && s->n + n < sizeof(s->text)) {
 		memcpy(s->text + s->n, p, n);
 		s->n += n;
 		s->text[s->n] = '\0';
