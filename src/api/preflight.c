@@ -5,7 +5,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -118,6 +117,7 @@ int places_make(const struct config *cfg, struct fail *why)
 
 int pidfile_lock(const struct config *cfg, int *out, struct fail *why)
 {
+	struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 	char path[sizeof(cfg->run_dir) + 16], text[24] = "";
 	autoclose int fd = -1;
 	ssize_t n;
@@ -126,7 +126,8 @@ int pidfile_lock(const struct config *cfg, int *out, struct fail *why)
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
 	if (fd < 0)
 		return fail_set(why, -errno, "%s: %s", path, strerror(errno));
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+	/* The process's own lock, which no child between fork and exec holds on to when we are killed. */
+	if (fcntl(fd, F_SETLK, &whole) < 0) {
 		n = pread(fd, text, sizeof(text) - 1, 0);
 		text[n > 0 ? strcspn(text, "\n") : 0] = '\0';
 		fail_as(why, ERR_conflict, "spaced is running already with %s (pid %s)", cfg->run_dir, *text ? text : "?");

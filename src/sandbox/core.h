@@ -22,7 +22,6 @@
 #define EVENTS_PER_SANDBOX 1000
 #define EVENTS_MAX 200000
 #define SANDBOX_BUCKETS 1024
-#define MONITOR_OVERHEAD (48 * MIB)	  /* reserved for a monitor beside its guest's memory */
 #define TAG_START "space.start"		  /* the template's start command: no sign of activity */
 
 struct sandbox_core;

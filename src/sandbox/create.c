@@ -260,7 +260,7 @@ static void variant_there(struct variant *v, const struct fail *why, void *arg)
 	}
 	if (seen_before(k))
 		return;
-	bytes = v->memory + MONITOR_OVERHEAD;
+	bytes = v->memory;
 	if (sp->stopping || admit(sp, bytes, &f) < 0) {
 		if (!f.err)
 			fail_as(&f, ERR_daemon_down, "spaced is stopping");

@@ -16,7 +16,7 @@
 
 struct init_call {
 	struct sandbox_core *c;
-	bool fresh;
+	bool fresh, applied; /* applied: the guest took it once; what is asked again is only its clock */
 	unsigned tries;
 	int64_t until_ms, sent_ns;
 	struct later *pause;
@@ -146,6 +146,7 @@ static void init_answered(int status, json_t *j, const struct fail *why, void *a
 		finish(i, &f);
 		return;
 	}
+	i->applied = true;
 	r = check(i, j, &f);
 	if (r == -EAGAIN)
 		again(i, &f);
@@ -165,7 +166,7 @@ static json_t *message(struct init_call *i)
 	text[base64_len(sizeof(entropy))] = '\0';
 	j = json_pack("{s:I,s:s,s:s,s:s,s:s,s:s,s:b}", "generation", (json_int_t)c->who.generation, "id", c->who.id, "hostname",
 		      c->who.hostname, "machine_id", c->who.machine_id, "entropy", text, "accessToken", c->who.token, "readOnly",
-		      i->fresh && c->sb.read_only);
+		      i->fresh && !i->applied && c->sb.read_only);
 	if (!j)
 		return NULL;
 	if (c->guest_env)
@@ -175,9 +176,9 @@ static json_t *message(struct init_call *i)
 	if (c->workdir[0])
 		json_object_set_new(j, "defaultWorkdir", json_string(c->workdir));
 	/* Mounts are made once; what is in them stays over a pause or a restart of ours. */
-	if (i->fresh && c->tmpfs && json_object_size(c->tmpfs))
+	if (i->fresh && !i->applied && c->tmpfs && json_object_size(c->tmpfs))
 		json_object_set(j, "tmpfs", c->tmpfs);
-	if (i->fresh && c->grown)
+	if (i->fresh && !i->applied && c->grown)
 		json_object_set_new(j, "diskBytes", json_integer((json_int_t)c->sb.disk));
 	rfc3339_format(now, i->sent_ns = real_ns());
 	/* The format has milliseconds only; the agent takes nanoseconds. */

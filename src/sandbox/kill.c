@@ -43,7 +43,8 @@ static struct str last_line(const char *text)
 static void add_last_words(struct sandbox_core *c)
 {
 	size_t used = strlen(c->fail.msg), room = sizeof(c->fail.msg) - used - 1;
-	struct str line = last_line(c->last_words);
+	const char *panic = c->last_words ? strstr(c->last_words, "Kernel panic") : NULL;
+	struct str line = panic ? (struct str){ panic, strcspn(panic, "\r\n") } : last_line(c->last_words);
 	char clean[128];
 	size_t n = 0;
 

@@ -362,7 +362,7 @@ static void adopt(struct recovery *v, struct sandbox_core *c)
 {
 	struct adoption *a = calloc(1, sizeof(*a));
 
-	c->reserved = c->sb.memory + MONITOR_OVERHEAD;
+	c->reserved = c->sb.memory;
 	v->sp->memory_reserved += c->reserved;
 	if (a)
 		a->m = machine_new(v->sp, c->sb.id, c->sb.tenant, "sandbox");

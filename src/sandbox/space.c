@@ -9,6 +9,7 @@
 #include "sandbox/core.h"
 
 #define SWEEP_MS (60 * 1000)
+#define SETTLE_MS (20 * 1000)
 #define TRIM_EVERY_NS (3600 * NS_PER_S)
 
 const struct config *space_config(const struct space *sp)
@@ -261,6 +262,22 @@ static void space_free(struct space *sp)
 	free(sp);
 }
 
+static void settled(void *arg)
+{
+}
+
+/* Ends that recovery has begun, and their records. */
+static bool half_done(struct space *sp)
+{
+	link_each_safe(l, next, &sp->sandboxes) {
+		struct sandbox_core *c = container_of(l, struct sandbox_core, link);
+
+		if (c->sb.state != c->state || (c->ending && !state_ended(c->state)))
+			return true;
+	}
+	return false;
+}
+
 int space_start(uv_loop_t *loop, const struct config *cfg, struct space **out, struct fail *why)
 {
 	struct space *sp = calloc(1, sizeof(*sp));
@@ -291,8 +308,9 @@ int space_start(uv_loop_t *loop, const struct config *cfg, struct space **out, s
 	r = recover_begin(sp, why);
 	if (r < 0)
 		goto failed;
-	/* Nothing but recovery runs on the loop yet: the API opens on a house in order. */
-	while (!sp->recovered)
+	/* Nothing but recovery runs on the loop yet: the API opens on a house in order. What takes longer than it should goes on beside it. */
+	later_set(sp, &sp->sweep, SETTLE_MS, settled, sp);
+	while (!sp->recovered || (half_done(sp) && sp->sweep))
 		uv_run(loop, UV_RUN_ONCE);
 	later_set(sp, &sp->sweep, SWEEP_MS, sweep, sp);
 	room_watch(sp);

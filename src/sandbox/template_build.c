@@ -668,7 +668,7 @@ static struct build *build_begin(struct tmpl *t, struct variant *v, bool is_vari
 				 struct fail *why)
 {
 	struct space *sp = t->sp;
-	uint64_t bytes = v->memory + MONITOR_OVERHEAD;
+	uint64_t bytes = v->memory;
 	struct build *b;
 	char id[ID_LEN + 1];
 

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <sqlite3.h>
 #include <stdio.h>
-#include <sys/file.h>
 #include <uv.h>
 
 #include "base/clock.h"
@@ -101,9 +100,11 @@ static int query_int(sqlite3 *db, const char *sql, int64_t *out, struct fail *wh
 
 /* --- opening --- */
 
-/* Two daemons on one state directory would give one sandbox two masters. The lock goes when the process does, however it dies. */
+/* Two daemons on one state directory would give one sandbox two masters. The lock goes when the process does, however it dies: it is
+ * the process's (not flock's or an open file's), so that a child between its fork and its exec does not hold it a moment longer. */
 static int lock_take(const char *path, int *out, struct fail *why)
 {
+	struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 	char name[512];
 	autoclose int fd = -1;
 
@@ -112,8 +113,8 @@ static int lock_take(const char *path, int *out, struct fail *why)
 	fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return fail_set(why, -errno, "%s: %s", name, strerror(errno));
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-		if (errno != EWOULDBLOCK)
+	if (fcntl(fd, F_SETLK, &whole) < 0) {
+		if (errno != EAGAIN && errno != EACCES)
 			return fail_set(why, -errno, "%s: %s", name, strerror(errno));
 		fail_as(why, ERR_busy, "another spaced uses this state directory (%s is locked)", name);
 		fail_remedy(why, "stop it first, or give this one another --state-dir");
@@ -121,6 +122,15 @@ static int lock_take(const char *path, int *out, struct fail *why)
 	}
 	*out = steal_fd(&fd);
 	return 0;
+}
+
+/* Tokens and environments are in it: nobody else reads it. SQLite gives its side files the mode of this one. */
+static void make_private(const char *path)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	if (fd >= 0)
+		close(fd); /* before SQLite has it open, whose locks would go with this descriptor */
 }
 
 /* Brings an older file up to ours in one transaction; refuses a newer or foreign one before a byte is written. */
@@ -221,6 +231,7 @@ int store_open(uv_loop_t *loop, const char *path, struct store **out, struct fai
 	r = lock_take(path, &s->lock_fd, why);
 	if (r < 0)
 		goto failed;
+	make_private(path);
 	rc = sqlite3_open_v2(path, &s->w, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
 	if (rc != SQLITE_OK) {
 		r = db_fail(s->w, rc, why, path);

@@ -40,7 +40,7 @@ static void world(const char *name)
 	snprintf(cfg.state_dir, sizeof(cfg.state_dir), "%s/state", dir);
 	snprintf(cfg.run_dir, sizeof(cfg.run_dir), "%s/run", dir);
 	cfg.ready_monitors = 0;
-	cfg.memory_limit = 20 * (512 * MIB + MONITOR_OVERHEAD);
+	cfg.memory_limit = 20 * 512 * MIB;
 	cfg.overcommit = 1;
 }
 
@@ -199,7 +199,7 @@ TEST(create_and_kill_leave_nothing)
 	CHECK(fake.last_generation > 5);
 	CHECK(sandbox_agent(sb, &why));
 	CHECK(strlen(sandbox_token(sb)) == 64);
-	CHECK_INT(sp->memory_reserved, 512 * MIB + MONITOR_OVERHEAD);
+	CHECK_INT(sp->memory_reserved, 512 * MIB);
 	CHECK_INT(fake_left(cfg.run_dir), 3);
 	kill_it(sp, e.id);
 	CHECK_INT(sb->state, SANDBOX_STOPPED);
@@ -569,7 +569,7 @@ TEST(a_restart_adopts_what_lives_and_undoes_what_was_half_made)
 	CHECK_INT(fake.inits, 2); /* the running ones were told their generation */
 	CHECK_INT(fake.kills, 1);
 	CHECK_INT(fake_left(cfg.run_dir), 9);
-	CHECK_INT(sp->memory_reserved, 3 * (512 * MIB + MONITOR_OVERHEAD));
+	CHECK_INT(sp->memory_reserved, 3 * 512 * MIB);
 	kill_it(sp, one->id);
 	kill_it(sp, two->id);
 	kill_it(sp, three->id);
