@@ -11,11 +11,11 @@ with sandbox() as id:
     secret = os.path.join(DIR, "run.json")
     for p in ("/../../../../../.." + secret, "/tmp/../../../.." + secret, "/%2e%2e/%2e%2e/%2e%2e/%2e%2e" + secret, secret):
         j = error("GET", base + p, status=(400, 404))
-    sh(id, f"ln -s {secret} /tmp/link; ln -s / /tmp/rootlink; ln -s /tmp/loop /tmp/loop")
-    error("GET", base + "/tmp/link", status=404, code="file_not_found")
-    error("GET", base + "/tmp/rootlink" + secret, status=404, code="file_not_found")
-    error("GET", base + "/tmp/loop", status=(400, 404))
-    equal(get(id, "/tmp/rootlink/etc/hostname").body, get(id, "/etc/hostname").body, "a link inside leads inside")
+    sh(id, f"ln -s {secret} link; ln -s / rootlink; ln -s loop loop")
+    error("GET", base + "/home/user/link", status=404, code="file_not_found")
+    error("GET", base + "/home/user/rootlink" + secret, status=404, code="file_not_found")
+    error("GET", base + "/home/user/loop", status=(400, 404))
+    equal(get(id, "/home/user/rootlink/etc/hostname").body, get(id, "/etc/hostname").body, "a link inside leads inside")
     # A tar from outside cannot leave the directory that it is unpacked in.
     import io, tarfile
     for name, link in (("../evil", None), ("/etc/evil", None), ("l/evil", "l"), ("a/../../evil", None)):

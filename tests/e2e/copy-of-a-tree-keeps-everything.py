@@ -33,7 +33,7 @@ try:
 
     with sandbox() as id:
         cli("cp", "-r", src, f"{id}:/home/user/")
-        equal(out(id, "cd tree && find . -mindepth 1 | wc -l; ls -l --time-style=+%s -- -dash | cut -d' ' -f6; readlink sub/rel abs dangling"),
+        equal(out(id, "cd tree && find . -mindepth 1 -printf x | wc -c; ls -l --time-style=+%s -- -dash | cut -d' ' -f6; readlink sub/rel abs dangling"),
               f"{sum(len(d) + len(f) for _, d, f in os.walk(src))}\n{10 ** 9 + 3}\n../plain\n/etc/passwd\nnowhere".replace("\n" + str(10 ** 9 + 3), "\n" + out(id, "stat -c %Y -- tree/-dash")))
         cli("cp", "-r", f"{id}:/home/user/tree", os.path.join(tmp, "back"))
         back = os.path.join(tmp, "back")

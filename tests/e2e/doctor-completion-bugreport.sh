@@ -3,7 +3,7 @@
 . "$LIB/t.sh"
 n=$(count)
 out=$(space doctor --try) || fail "doctor: $out"
-has "$out" "qemu" "doctor names QEMU"
+has "$out" "QEMU" "doctor names QEMU"
 space doctor --json | jq -e . >/dev/null
 same "$(count)" "$n" "sandboxes after doctor --try"
 space completion bash | bash -n

@@ -15,7 +15,7 @@ with sandbox() as id:
         for m in METHODS:
             if m == "head":
                 continue
-            a = api(m.upper(), real, b"{}" if m in ("post", "put", "patch") else None, status=range(100, 600), headers={"Connection": "close"}) if m in ops or not m == "get" else None
+            a = api(m.upper(), real, b"[]" if m in ("post", "put", "patch") else None, status=range(100, 600), headers={"Connection": "close"}) if m in ops or not m == "get" else None
             if a is None:
                 a = api("GET", real, status=range(100, 600))
             code = None

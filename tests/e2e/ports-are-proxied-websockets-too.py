@@ -1,4 +1,5 @@
 # A server in a sandbox is reached through the API: by path, host name and E2B's headers, bound to 127.0.0.1 or ::1 too, with websockets.
+# limit: 200
 from t import *
 import hashlib
 
@@ -70,7 +71,7 @@ with sandbox() as id:
         api("POST", f"/v1/sandboxes/{id}/exec?detach=1", {"cmd": ["python3", "/tmp/s.py", addr, str(port)]}, status=201)
     for port in (8001, 8002, 8003):
         p = f"/v1/sandboxes/{id}/ports/{port}"
-        wait_for(lambda: api("GET", p + "/", status=(200, 502)).status == 200, 15, f"port {port}")
+        wait_for(lambda: api("GET", p + "/", status=(200, 502)).status == 200, 60, f"port {port}")
         a = api("GET", p + "/a/b?c=d%20e", headers={"X-Mine": "yes"})
         equal(a.body, b"GET /a/b?c=d%20e yes None", f"port {port}")
         equal(a.headers["X-From"], "guest")

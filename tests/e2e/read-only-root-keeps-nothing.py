@@ -1,4 +1,6 @@
 # With rootfs read-only nothing written to the root survives in it, and a tmpfs of the size asked for is there to work in.
+# variants: 1
+# limit: 200
 from t import *
 
 with sandbox(rootfs="read-only", tmpfs={"/work": "64M"}) as id:
