@@ -180,7 +180,7 @@ static void get_file(struct xfer *t, void *arg)
 		if (errno == ENOENT || errno == ENOTDIR)
 			xfer_error(t, 404, "path '%s' does not exist", c->path);
 		else
-			xfer_error(t, 500, "path '%s': %s", c->path, strerror(errno));
+			xfer_error(t, errno == ELOOP || errno == ENAMETOOLONG ? 400 : 500, "path '%s': %s", c->path, strerror(errno));
 		return;
 	}
 	if (S_ISDIR(st.st_mode)) {
