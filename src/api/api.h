@@ -32,6 +32,7 @@ struct api {
 	const struct config *cfg;
 	struct http_server *srv;
 	struct ticks ticks;
+	struct tick trim;	/* memory is given back after many streams have ended */
 	struct metrics *metrics;
 	struct link streams;	/* of req.link: open streams, to be ended with words when the daemon stops */
 	unsigned nstreams, most_streams;
@@ -110,6 +111,7 @@ struct req {
 
 /* --- lifetime --- */
 struct req *req_new(struct api *api, struct http_exchange *x); /* NULL when out of memory */
+void req_trim(struct tick *t); /* what api.trim does */
 struct req *req_ref(struct req *r);
 void req_unref(struct req *r);
 /* What http_on_close calls; to be called by those who gave x away (proxies). Does nothing the second time. */

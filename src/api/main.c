@@ -202,6 +202,7 @@ static void on_space_gone(void *arg)
 	uv_close((uv_handle_t *)&d->term, NULL);
 	uv_close((uv_handle_t *)&d->intr, NULL);
 	uv_close((uv_handle_t *)&d->hup, NULL);
+	tick_clear(&d->api.trim);
 	ticks_close(&d->api.ticks);
 }
 
@@ -333,6 +334,7 @@ static int api_start(struct daemon *d, struct fail *why)
 	api->cfg = &d->cfg;
 	api->started_ms = mono_ms();
 	link_init(&api->streams);
+	tick_init(&api->trim, req_trim);
 	api->metrics = metrics_new();
 	if (!api->metrics)
 		return fail_set(why, -ENOMEM, "out of memory");

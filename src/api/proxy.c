@@ -196,23 +196,6 @@ void h_port(struct req *r)
 
 /* --- by Host and by headers --- */
 
-static bool host_is_ours(struct req *r, struct str host)
-{
-	const char *domain = r->api->cfg->domain;
-	struct str name = without_port(host), label, rest;
-	size_t i;
-	uid_t uid;
-
-	if (http_peer_uid(r->x, &uid) || str_ieqz(name, "localhost") || (name.n && name.p[0] == '['))
-		return true;
-	for (i = 0; i < name.n; i++)
-		if (name.p[i] != '.' && (name.p[i] < '0' || name.p[i] > '9'))
-			break;
-	if (i == name.n)
-		return true; /* an address */
-	return str_cut(name, '.', &label, &rest) && str_ieqz(label, "sandbox") && str_ieqz(rest, domain);
-}
-
 static void forward(struct req *r, int port)
 {
 	const struct http_head *h = http_req(r->x);
@@ -280,7 +263,7 @@ bool proxy_by_host(struct req *r)
 		return true;
 	}
 	id = http_get(h, "E2b-Sandbox-Id");
-	if (!id.p || !host_is_ours(r, host))
+	if (!id.p)
 		return false;
 	number = http_get(h, "E2b-Sandbox-Port");
 	if (port_read(number, &port) < 0)

@@ -7,11 +7,19 @@
 #include "api/metrics.h"
 #include "base/log.h"
 
+#define TRIM_MS 2000 /* connections are closed after their exchanges */
+
 /* --- lifetime --- */
 
 static void on_close(struct http_exchange *x, int err, void *arg)
 {
 	req_over(arg);
+}
+
+/* What thousands of streams took is not needed again soon. */
+void req_trim(struct tick *t)
+{
+	malloc_trim(0);
 }
 
 struct req *req_new(struct api *api, struct http_exchange *x)
@@ -57,7 +65,7 @@ void req_over(struct req *r)
 	link_del(&r->link);
 	if (r->stream && --r->api->nstreams == 0 && r->api->most_streams > 1000) {
 		r->api->most_streams = 0;
-		malloc_trim(0); /* what thousands of streams took is not needed again soon */
+		tick_set(&r->api->ticks, &r->api->trim, TRIM_MS);
 	}
 	if (r->on_gone)
 		r->on_gone(r);

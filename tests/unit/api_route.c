@@ -35,6 +35,7 @@ static void start(void)
 	api.cfg = &cfg;
 	api.metrics = metrics_new();
 	link_init(&api.streams);
+	tick_init(&api.trim, req_trim);
 	ticks_init(&api.ticks, &loop);
 	CHECK_INT(auth_init(&api, &why), 0);
 	CHECK_INT(http_server_new(&loop, &o, route_request, &api, &api.srv), 0);
