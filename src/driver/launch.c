@@ -25,7 +25,7 @@ static int keeper_fd = -1;
 
 static void keeper_make(void)
 {
-	size_t n = (size_t)(space_keeper_end - space_keeper_start);
+	size_t n = (size_t)((uintptr_t)space_keeper_end - (uintptr_t)space_keeper_start);
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)space_keeper_start & ~(page - 1);
 	int fd = memfd_create("space-keeper", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 

@@ -147,19 +147,20 @@ static void on_event(const char *name, json_t *data, void *arg)
 	}
 }
 
-/* A connection that broke, because a wait ran out on a loaded host, is made again. */
+int qemu_connect(struct vm *vm, struct fail *why)
+{
+	if (qmp_usable(vm->q))
+		return 0;
+	qmp_close(vm->q);
+	vm->q = NULL;
+	return qmp_open(vm->run_dirfd, "qmp.sock", on_event, vm, QEMU_QMP_TIMEOUT_MS, &vm->q, why);
+}
+
 int qemu_cmd(struct vm *vm, const char *cmd, const char *args, json_t **ret, struct fail *why)
 {
-	if (!qmp_usable(vm->q)) {
-		int r;
+	int r = qemu_connect(vm, why);
 
-		qmp_close(vm->q);
-		vm->q = NULL;
-		r = qmp_open(vm->run_dirfd, "qmp.sock", on_event, vm, QEMU_QMP_TIMEOUT_MS, &vm->q, why);
-		if (r < 0)
-			return r;
-	}
-	return qmp_cmd(vm->q, cmd, args, -1, QEMU_QMP_TIMEOUT_MS, ret, why);
+	return r < 0 ? r : qmp_cmd(vm->q, cmd, args, -1, QEMU_QMP_TIMEOUT_MS, ret, why);
 }
 
 /* Where the guest's memory is in QEMU: asked for, not guessed from its map. */

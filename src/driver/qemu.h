@@ -27,6 +27,8 @@ struct vm {
 /* A VM with nothing attached yet; NULL and WHY. */
 struct vm *qemu_vm_new(const char *id, const char *run_dir, struct fail *why);
 void qemu_free(struct vm *vm);
+/* A connection that broke, because a wait ran out on a loaded host, is made again. */
+int qemu_connect(struct vm *vm, struct fail *why);
 int qemu_cmd(struct vm *vm, const char *cmd, const char *args, json_t **ret, struct fail *why);
 int qemu_find_memory(struct vm *vm, struct fail *why);
 

@@ -1,6 +1,7 @@
 /* qemu_save.c - a running VM into a checkpoint node. The order and its reasons: docs/driver.md. */
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
@@ -10,10 +11,13 @@
 
 /* Writing the states of devices takes no longer than this, or the monitor is stuck. */
 #define STATE_TIMEOUT_MS 20000
+/* 200 KiB for what we give it; a monitor that was taken over might write for ever. */
+#define STATE_MAX (16 * MIB)
 
 struct saving {
 	struct vm *vm;
 	int memory, state, disk; /* the node's files */
+	int state_fd;		 /* what QEMU wrote */
 	struct mem_runs runs;
 	struct mem_copy copy;
 	uint64_t written;
@@ -57,18 +61,25 @@ static int base_file(struct saving *s, enum vm_save kind, struct fail *why)
 	return 0;
 }
 
-/* QEMU writes through a descriptor of ours: it sees no path. */
-static int device_state(struct saving *s, int node_dirfd, struct fail *why)
+/* QEMU gets a memory file to write to and no path, nor anything that it could still write to once the node is there. */
+static int device_state(struct saving *s, struct fail *why)
 {
-	autoclose int fd = openat(node_dirfd, "state", O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+	autoclose int fd = -1;
 	autojson json_t *ret = NULL;
-	struct qmp *q = s->vm->q;
-	char args[128];
+	struct qmp *q;
+	char args[128], path[40];
 	int set, r;
 
+	s->state_fd = memfd_create("space-state", MFD_CLOEXEC);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->state_fd);
+	if (s->state_fd >= 0)
+		fd = open(path, O_WRONLY | O_CLOEXEC); /* QEMU takes a descriptor only if its mode is the one wanted */
 	if (fd < 0)
 		return fail_set(why, -errno, "checkpoint: state: %s", strerror(errno));
-	r = qmp_cmd(q, "add-fd", NULL, fd, QEMU_QMP_TIMEOUT_MS, &ret, why);
+	r = qemu_connect(s->vm, why);
+	q = s->vm->q;
+	if (r == 0)
+		r = qmp_cmd(q, "add-fd", NULL, fd, QEMU_QMP_TIMEOUT_MS, &ret, why);
 	if (r < 0)
 		return r;
 	set = (int)json_integer_value(json_object_get(ret, "fdset-id"));
@@ -81,15 +92,37 @@ static int device_state(struct saving *s, int node_dirfd, struct fail *why)
 	return r;
 }
 
+static int write_state(struct saving *s, struct vm_saved *out, struct fail *why)
+{
+	autofree char *buf = NULL;
+	struct stat st;
+	int r;
+
+	if (fstat(s->state_fd, &st) < 0)
+		return fail_set(why, -errno, "checkpoint: state: %s", strerror(errno));
+	if (st.st_size <= 0 || (uint64_t)st.st_size > STATE_MAX)
+		return fail_set(why, -EIO, "checkpoint: the monitor wrote %lld bytes of device state", (long long)st.st_size);
+	buf = malloc((size_t)st.st_size);
+	if (!buf)
+		return fail_set(why, -ENOMEM, "no memory");
+	r = pread_all(s->state_fd, buf, (size_t)st.st_size, 0);
+	if (r == 0)
+		r = write_all(s->state, buf, (size_t)st.st_size);
+	if (r < 0)
+		return fail_set(why, r, "checkpoint: state: %s", strerror(-r));
+	out->state_bytes = (uint64_t)st.st_size;
+	return 0;
+}
+
 /* All that must be of one instant. The guest stands still. */
-static int still(struct saving *s, int node_dirfd, struct fail *why)
+static int still(struct saving *s, struct fail *why)
 {
 	struct vm *vm = s->vm;
 	struct mem_runs again;
 	bool cloned;
 	int r;
 
-	r = device_state(s, node_dirfd, why);
+	r = device_state(s, why);
 	if (r == 0)
 		r = mem_private(&vm->guest, &again, why);
 	if (r < 0)
@@ -126,16 +159,11 @@ static int warm_up(struct saving *s, struct fail *why)
 	return mem_copy_read(&s->copy, &vm->guest, &s->runs, why);
 }
 
-static int sync_files(struct saving *s, struct vm_saved *out, struct fail *why)
+static int sync_files(struct saving *s, struct fail *why)
 {
-	struct stat st;
-
 	if (fdatasync(s->memory) < 0 || fdatasync(s->state) < 0 || (s->disk >= 0 && fdatasync(s->disk) < 0))
 		return fail_set(why, -errno, "checkpoint: %s", strerror(errno));
-	if (fstat(s->state, &st) < 0)
-		return fail_set(why, -errno, "checkpoint: state: %s", strerror(errno));
-	out->state_bytes = (uint64_t)st.st_size;
-	return st.st_size > 0 ? 0 : fail_set(why, -EIO, "checkpoint: the monitor wrote no device state");
+	return 0;
 }
 
 /* Own bytes of a file without a parent: all of its data. */
@@ -152,7 +180,7 @@ static uint64_t data_bytes(int fd)
 	}
 }
 
-static int save_to(struct saving *s, int node_dirfd, enum vm_save kind, struct vm_saved *out, struct fail *why)
+static int save_to(struct saving *s, enum vm_save kind, struct vm_saved *out, struct fail *why)
 {
 	struct vm *vm = s->vm;
 	bool was_running = vm->running;
@@ -168,7 +196,7 @@ static int save_to(struct saving *s, int node_dirfd, enum vm_save kind, struct v
 	if (was_running)
 		r = qemu_stop(vm, why);
 	if (r == 0)
-		r = still(s, node_dirfd, why);
+		r = still(s, why);
 	if (was_running) {
 		struct fail other = { 0 };
 
@@ -183,7 +211,9 @@ static int save_to(struct saving *s, int node_dirfd, enum vm_save kind, struct v
 	if (r == 0 && s->copy.base)
 		r = mem_write(s->memory, vm->memory_fd, &s->copy, &vm->guest, &s->runs, &s->written, why);
 	if (r == 0)
-		r = sync_files(s, out, why);
+		r = write_state(s, out, why);
+	if (r == 0)
+		r = sync_files(s, why);
 	if (r == 0)
 		out->memory_bytes = kind == VM_SAVE_FULL && vm->memory_fd >= 0 ? data_bytes(s->memory) : s->written;
 	return r;
@@ -191,7 +221,7 @@ static int save_to(struct saving *s, int node_dirfd, enum vm_save kind, struct v
 
 int qemu_save(struct vm *vm, int node_dirfd, enum vm_save kind, struct vm_saved *saved, struct fail *why)
 {
-	struct saving s = { .vm = vm, .memory = -1, .state = -1, .disk = -1 };
+	struct saving s = { .vm = vm, .memory = -1, .state = -1, .disk = -1, .state_fd = -1 };
 	struct vm_saved out = { 0 };
 	int r;
 
@@ -205,10 +235,10 @@ int qemu_save(struct vm *vm, int node_dirfd, enum vm_save kind, struct vm_saved 
 	if (r >= 0 && vm->disk_fd >= 0)
 		r = s.disk = new_file(node_dirfd, "disk", why);
 	if (r >= 0)
-		r = save_to(&s, node_dirfd, kind, &out, why);
+		r = save_to(&s, kind, &out, why);
 	mem_copy_free(&s.copy);
 	mem_runs_clear(&s.runs);
-	for (int i = 0, fds[] = { s.memory, s.state, s.disk }; i < 3; i++)
+	for (int i = 0, fds[] = { s.memory, s.state, s.disk, s.state_fd }; i < 4; i++)
 		if (fds[i] >= 0)
 			close(fds[i]);
 	if (r < 0)
