@@ -7,7 +7,7 @@
 #include "api/metrics.h"
 #include "base/log.h"
 
-#define TRIM_MS 2000 /* connections are closed after their exchanges */
+#define TRIM_MS 500  /* connections are closed after their exchanges */
 
 /* --- lifetime --- */
 
