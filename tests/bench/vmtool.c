@@ -13,6 +13,7 @@
  *   save=NODE         makes NODE: FULL if the VM was booted, else DIFF. full=NODE: FULL in any case
  *   resize=BYTES      grows the disk's file and the disk
  *   drop              forgets the VM and adopts it again from its run directory
+ *   reap=RUN_DIR      adopts what another vmtool left, if it is there, and kills it
  *   vm=N              the N-th VM made becomes the current one
  *   sleep=MS
  * At the end every VM is killed. Run as root; DIR should be on a file system that clones files. */
@@ -267,6 +268,19 @@ static void status(void)
 	       (double)s.private_bytes / MIB, cpu_ms(vm_pid(cur->vm)), number(path, 7));
 }
 
+static void reap(const char *run_dir)
+{
+	struct vm *vm;
+	int r = driver_qemu.adopt(run_dir, &vm, &why);
+
+	printf("  %s\n", r < 0 ? why.msg : "found");
+	if (r == -ESRCH)
+		return;
+	must(r, "adopt");
+	must(driver_qemu.kill(vm, &why), "kill");
+	driver_qemu.free(vm);
+}
+
 static void command(const char *c)
 {
 	static char text[65536];
@@ -275,7 +289,7 @@ static void command(const char *c)
 	int64_t t = mono_ns();
 	struct str name = { c, n };
 
-	if (!cur && !str_eqz(name, "boot") && !str_eqz(name, "restore") && !str_eqz(name, "once"))
+	if (!cur && !str_eqz(name, "reap") && !str_eqz(name, "boot") && !str_eqz(name, "restore") && !str_eqz(name, "once"))
 		must(fail_set(&why, -EINVAL, "no VM yet"), c);
 	if (str_eqz(name, "boot")) {
 		make(NULL, false);
@@ -317,6 +331,8 @@ static void command(const char *c)
 	} else if (str_eqz(name, "drop")) {
 		driver_qemu.free(cur->vm);
 		must(driver_qemu.adopt(cur->run_dir, &cur->vm, &why), "adopt");
+	} else if (str_eqz(name, "reap")) {
+		reap(arg);
 	} else if (str_eqz(name, "vm")) {
 		cur = &vms[MIN((unsigned)atoi(arg), nvms - 1)];
 	} else if (str_eqz(name, "sleep")) {
