@@ -314,22 +314,28 @@ int machine_destroy(struct machine *m, struct fail *why)
 	return r;
 }
 
+/* Also without its note (the last daemon ended before it was written) the process is found, so that it can be destroyed. */
 int machine_adopt(struct machine *m, struct fail *why)
 {
 	struct space *sp = m->sp;
+	struct fail no_vm = { 0 };
 	char slot[16] = "";
-	int r = note_read(m, slot, why);
+	int r = note_read(m, slot, why), r2;
 
+	m->has_dir = true;
+	r2 = sp->drv->adopt(m->run_dir, &m->vm, &no_vm);
 	if (r < 0)
-		return r == -ENOENT ? -ESRCH : r;
+		return r2 < 0 ? -ESRCH : r;
 	m->has_uid = uid_mark(&sp->uids, m->uid, true);
 	if (slot[0]) {
 		r = slot_adopt(sp->slots, slot, &m->slot, why);
 		m->has_slot = r == 0;
-		if (r < 0 && r != -ENOENT)
+		if (r < 0)
 			return r;
 	}
-	return sp->drv->adopt(m->run_dir, &m->vm, why);
+	if (r2 < 0 && why)
+		*why = no_vm;
+	return r2;
 }
 
 /* --- in the background --- */
@@ -342,10 +348,12 @@ static int discard_job(void *arg, struct fail *why)
 static void discarded(void *arg, const struct fail *why)
 {
 	struct machine *m = arg;
+	struct space *sp = m->sp;
 
 	if (why->err)
 		log_warning("machine %s: not everything of it could be removed: %s", m->id, why->msg);
 	machine_free(m);
+	nodes_collect(sp); /* it may have been the last user of a removed template's */
 }
 
 void machine_discard(struct machine *m)
