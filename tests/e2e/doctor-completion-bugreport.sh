@@ -1,4 +1,5 @@
 # `space doctor --try` creates, runs and deletes; completion is valid in bash and zsh; a bug report holds no secret.
+# serial
 # limit: 180
 . "$LIB/t.sh"
 n=$(count)

@@ -1,4 +1,4 @@
-# 200 creates at once with memory for four: four run, 196 answer no_capacity, none is half made; killing one makes room for one.
+# 200 creates at once with memory for three or four: as many as fit run, the others answer no_capacity, none is half made; killing one makes room for one.
 # serial
 # limit: 240
 from t import *
@@ -21,11 +21,13 @@ with main_with(memory_limit="1400M", overcommit=1.5, ready_monitors=0):
     for x in threads:
         x.join()
     codes = {e["code"] for e in errors}
-    equal((len(got), len(errors), codes), (4, 196, {"no_capacity"}))
+    check(len(got) in (3, 4), f"{len(got)} were made")
+    equal((len(got) + len(errors), codes), (200, {"no_capacity"}))
     check(all(e["remedy"] for e in errors), "each with a remedy")
-    equal(len(api("GET", "/v1/sandboxes?limit=1000").json["sandboxes"]), 4)
-    host = api("GET", "/v1/host").json
-    equal(host["memory"]["reserved"], 4 * (512 << 20), "reserved")
+    equal(len(api("GET", "/v1/sandboxes?limit=1000").json["sandboxes"]), len(got))
+    m = api("GET", "/v1/host").json["memory"]
+    each = m["reserved"] // len(got)
+    check(512 << 20 <= each < 640 << 20 and m["reserved"] <= m["limit"] < m["reserved"] + each, f"{m}: as many as fit")
     for s in got:
         equal(out(s["id"], "echo ok"), "ok")
     api("DELETE", f"/v1/sandboxes/{got[0]['id']}")
