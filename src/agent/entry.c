@@ -96,7 +96,7 @@ int mkdirs(const char *path, uid_t uid, gid_t gid)
 		memcpy(part, path, i);
 		part[i] = '\0';
 		if (mkdir(part, 0755) == 0) {
-			if (chmod(part, 0755) < 0 || (lchown(part, uid, gid) < 0 && errno != EPERM))
+			if ((uid != geteuid() || gid != getegid()) && lchown(part, uid, gid) < 0 && errno != EPERM)
 				return -errno;
 		} else if (errno != EEXIST) {
 			return -errno;

@@ -342,7 +342,6 @@ int init_run(struct fail *why)
 	int r;
 
 	agent.pid1 = true;
-	umask(022);
 	r = mount_all(early, ARRAY_LEN(early), why);
 	console_open();
 	if (r < 0)

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 
 #include "agent/cgroup.h"
 #include "agent/process.h"
@@ -149,6 +150,7 @@ int main(int argc, char **argv)
 	struct fail why;
 
 	agent.started = mono_ms();
+	umask(022);
 	memory_init();
 	log_set_program("space-agent");
 	/* The kernel gives PID 1 the words of its command line that it does not know. */

@@ -44,6 +44,7 @@ struct process {
 	bool tty, has_stdin;
 	bool exited;	      /* reaped */
 	bool ended;	      /* exited, and everything read that there is to read */
+	bool killed;	      /* SIGKILL was sent: as good as gone, for whoever asks again */
 	bool kill_asked;      /* do not wait for the pipes' end */
 	bool deadline_hit;    /* the native one, of `space.deadlineMs` */
 	bool timeout_hit;     /* E2B's, of Connect-Timeout-Ms */

@@ -281,7 +281,7 @@ void rpc_list(struct rpc *r)
 	link_each_safe(l, tmp, processes_all()) {
 		struct process *p = container_of(l, struct process, link);
 
-		if (p->ended)
+		if (p->ended || p->killed)
 			continue;
 		jw_obj(&w, NULL);
 		jw_json(&w, "config", p->config);

@@ -19,7 +19,7 @@ const char *proc_reason_name(enum proc_reason r)
 
 int process_signal(struct process *p, int sig)
 {
-	if (p->ended)
+	if (p->ended || p->killed)
 		return -ESRCH;
 	if (sig == SIGKILL || sig == SIGTERM)
 		p->kill_asked = true;
@@ -27,7 +27,10 @@ int process_signal(struct process *p, int sig)
 		process_check_end(p);
 		return 0;
 	}
-	return kill(p->pid, sig) < 0 ? -errno : 0; /* not reaped yet, so the pid is still its own */
+	if (kill(p->pid, sig) < 0) /* not reaped yet, so the pid is still its own */
+		return -errno;
+	p->killed = sig == SIGKILL;
+	return 0;
 }
 
 /* Without cgroups: everything of the session that the command leads. */

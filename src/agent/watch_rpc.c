@@ -62,10 +62,12 @@ static void arm(struct watcher *c)
 
 static void finish(struct watcher *c, enum rpc_code code, const char *msg)
 {
+	struct watch *w = steal_ptr(c->watch);
+
 	if (c->finished)
 		return;
 	c->finished = true;
-	watch_close(steal_ptr(c->watch));
+	watch_close(w);
 	uv_timer_stop(&c->timer);
 	rpc_finish(c->x, code, msg);
 }

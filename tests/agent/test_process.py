@@ -170,6 +170,8 @@ def test_signals_go_to_the_one_process(a):
     a.err("unimplemented", "SendSignal", {"process": {"pid": pid}, "signal": "SIGNAL_SIGHUP"})
     a.err("unimplemented", "SendSignal", {"process": {"pid": pid}, "signal": 65})
     a.ok("SendSignal", {"process": {"pid": pid}, "signal": 9})
+    a.err("not_found", "SendSignal", {"process": {"pid": pid}, "signal": 9})  # at once, however long dying takes
+    check(pid not in [p["pid"] for p in a.ok("List")["processes"]], "still listed")
     end = s.result(pid=False)[2]
     same((end["status"], end["reason"]), ("signal: killed", "killed"))
 
@@ -399,15 +401,17 @@ def test_pty_merges_resizes_and_takes_input(a):
     s = a.start("/bin/bash", ["-i"], pty={"size": {"cols": 91, "rows": 31}}, stdin=None, envs={"TERM": "xterm", "PS1": "$ "})
     pid = s.pid()
 
+    seen = [b""]  # what has come and was not asked for yet
+
     def expect(text):
-        got = b""
         end = time.time() + 10
-        while text not in got and time.time() < end:
+        while text not in seen[0]:
+            check(time.time() < end, "no %r in %r" % (text, seen[0]))
             e = s.next()
-            check(e, "the stream ended: got %r" % got)
+            check(e, "the stream ended: got %r" % seen[0])
             if "data" in e["event"]:
-                got += base64.b64decode(e["event"]["data"]["pty"])
-        check(text in got, "no %r in %r" % (text, got))
+                seen[0] += base64.b64decode(e["event"]["data"]["pty"])
+        seen[0] = seen[0].split(text, 1)[1]
 
     a.ok("SendInput", {"process": {"pid": pid}, "input": {"pty": b64("stty size; tty; echo to-err >&2\n")}})
     expect(b"31 91")
