@@ -52,16 +52,17 @@ root_now() { is_root || sudo -v; }
 # --- long work ---
 
 CHILD=
+# Its process group (set -m gave it one of its own). What runs through sudo is root's, so sudo has to ask it.
+kill_child() { kill "$1" -- "-$CHILD" 2>/dev/null || { ! is_root && sudo -n kill "$1" -- "-$CHILD" 2>/dev/null; }; }
 stop_child() {
   local i
   [ -n "$CHILD" ] || return 0
-  # Its process group: set -m gave it one of its own. Through sudo, sudo passes the signal on.
-  kill -TERM -- "-$CHILD" 2>/dev/null || :
-  for i in 1 2 3 4 5 6 7 8 9 10; do
-    kill -0 -- "-$CHILD" 2>/dev/null || break
+  kill_child -TERM || :
+  for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
+    kill_child -0 || break
     sleep 0.2
   done
-  kill -KILL -- "-$CHILD" 2>/dev/null || :
+  kill_child -KILL || :
   CHILD=
 }
 
@@ -114,13 +115,9 @@ step() {
 
 # missing_packages NAME…: those that are not installed, one a line.
 missing_packages() {
-  local p
-  for p in "$@"; do
-    case $(dpkg-query -W -f '${db:Status-Abbrev}' "$p" 2>/dev/null) in
-      ii*) ;;
-      *) printf '%s\n' "$p" ;;
-    esac
-  done
+  local there
+  there=$(dpkg-query -W -f '${db:Status-Abbrev}${Package}\n' "$@" 2>/dev/null | sed -n 's/^ii *//p') || :
+  printf '%s\n' "$@" | grep -vxF -f <(printf '%s\n' "$there" | grep . || echo /) || :
 }
 
 apt_install() {
