@@ -155,6 +155,12 @@ void ready_refill(struct space *sp); /* soon, in the background */
 void ready_drop(struct space *sp, const char *node); /* NULL: all */
 unsigned ready_count(const struct space *sp);
 
+/* --- rehearse.c: a started machine runs as nobody once, then stands still, frozen. FN comes once, later --- */
+struct rehearsal;
+typedef void rehearse_fn(struct machine *m, const struct fail *why, void *arg);
+struct rehearsal *rehearse(struct machine *m, rehearse_fn *fn, void *arg, struct fail *why); /* NULL: FN does not come */
+void rehearse_cancel(struct rehearsal *r); /* FN comes soon, with -ECANCELED */
+
 /* --- sandboxes --- */
 struct waiter {
 	struct waiter *next;

@@ -1,8 +1,9 @@
-/* ready.c - ready monitors: started, memory mapped, disk cloned, tap attached, so that a create has only the device state to load.
+/* ready.c - ready monitors: clones that have been started, rehearsed (rehearse.c) and stopped, so that a create has only to say who
+ * they are.
  *
  * Each is made for one node and one tenant. The default template has cfg.ready_monitors of them; a template used within the last ten
  * minutes has one. One is made at a time, after the creates that are under way, so that refilling does not slow what it is for. They
- * hold no reservation: until it runs, a monitor's guest memory is the template's. */
+ * hold no reservation: a ready one has some 30 MiB of its own, the rest of its guest's memory is the template's. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -23,6 +24,7 @@ struct ready {
 	uv_poll_t *poll;
 	int pidfd;
 	bool making, dropped;
+	struct rehearsal *rehearsal;
 };
 
 static void poll_closed(uv_handle_t *h)
@@ -105,19 +107,24 @@ struct machine *ready_claim(struct space *sp, const char *tenant, const char *no
 static int make_job(void *arg, struct fail *why)
 {
 	struct machine *m = arg;
+	int r = machine_prepare(m, &m->src->files, why);
 
-	return machine_prepare(m, &m->src->files, why);
+	return r < 0 ? r : machine_start(m, why);
 }
 
-static void made(void *arg, const struct fail *why)
+static struct ready *ready_of(const struct machine *m)
 {
-	struct machine *m = arg;
-	struct space *sp = m->sp;
-	struct ready *mine = NULL;
-
-	link_each_safe(l, next, &sp->ready)
+	link_each_safe(l, next, &m->sp->ready)
 		if (container_of(l, struct ready, link)->m == m)
-			mine = container_of(l, struct ready, link);
+			return container_of(l, struct ready, link);
+	return NULL;
+}
+
+static void made(struct machine *m, const struct fail *why, void *arg)
+{
+	struct space *sp = m->sp;
+	struct ready *mine = ready_of(m);
+
 	/* Dropped while it was made, or not made, or the daemon stops. */
 	if (!mine || why->err || sp->stopping || watch(mine) < 0) {
 		if (why->err)
@@ -130,7 +137,20 @@ static void made(void *arg, const struct fail *why)
 		return;
 	}
 	mine->making = false;
+	mine->rehearsal = NULL;
 	ready_refill(sp);
+}
+
+static void started(void *arg, const struct fail *why)
+{
+	struct machine *m = arg;
+	struct ready *mine = ready_of(m);
+	struct fail f = *why;
+
+	if (mine && !f.err && !m->sp->stopping)
+		mine->rehearsal = rehearse(m, made, NULL, &f);
+	if (!mine || !mine->rehearsal)
+		made(m, &f, NULL);
 }
 
 static void source_there(struct source *s, const struct fail *why, void *arg)
@@ -150,7 +170,7 @@ static void source_there(struct source *s, const struct fail *why, void *arg)
 	r->m->vcpus = s->node.vcpus;
 	r->m->memory = s->node.memory;
 	r->m->disk = s->node.disk;
-	space_job(sp, NULL, make_job, made, r->m);
+	space_job(sp, NULL, make_job, started, r->m);
 }
 
 static void make_one(struct space *sp, struct variant *v, const char *tenant)
@@ -274,6 +294,8 @@ void ready_drop(struct space *sp, const char *node)
 			continue;
 		}
 		if (r->making) {
+			if (r->rehearsal)
+				rehearse_cancel(r->rehearsal);
 			link_del(&r->link);
 			free(r);
 			continue;
