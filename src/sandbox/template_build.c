@@ -24,7 +24,7 @@
 		 "bash) bash -lc true;; python3) python3 -c 'import sys, os, json, subprocess';; node) node -e 0;; esac; done; " \
 		 "ls / >/dev/null; cat /dev/null; sync"
 
-enum step { STEP_KERNEL, STEP_BOOT, STEP_AGENT, STEP_INIT, STEP_SETUP, STEP_START, STEP_READY, STEP_WARM, STEP_FREEZE, STEP_SAVE, STEP_NOTE,
+enum step { STEP_KERNEL, STEP_BOOT, STEP_AGENT, STEP_INIT, STEP_WORKDIR, STEP_SETUP, STEP_START, STEP_READY, STEP_WARM, STEP_FREEZE, STEP_SAVE, STEP_NOTE,
 	    STEP_COMMIT, STEP_RECORD, STEP_DONE };
 
 static const struct {
@@ -32,7 +32,7 @@ static const struct {
 	double progress;
 } steps[] = {
 	[STEP_KERNEL] = { "kernel", 0.02 }, [STEP_BOOT] = { "starting the machine", 0.1 }, [STEP_AGENT] = { "booting", 0.15 },
-	[STEP_INIT] = { "identity", 0.5 }, [STEP_SETUP] = { "setup", 0.5 }, [STEP_START] = { "start command", 0.6 },
+	[STEP_INIT] = { "identity", 0.5 }, [STEP_WORKDIR] = { "identity", 0.5 }, [STEP_SETUP] = { "setup", 0.5 }, [STEP_START] = { "start command", 0.6 },
 	[STEP_READY] = { "waiting until it is ready", 0.65 }, [STEP_WARM] = { "warming up", 0.7 }, [STEP_FREEZE] = { "standing still", 0.85 },
 	[STEP_SAVE] = { "saving", 0.87 }, [STEP_NOTE] = { "saving", 0.95 }, [STEP_COMMIT] = { "saving", 0.96 },
 	[STEP_RECORD] = { "recording", 0.99 }, [STEP_DONE] = { "done", 1 },
@@ -407,6 +407,41 @@ static void setup_done(int status, struct str output, const struct fail *why, vo
 	run_step(b);
 }
 
+static void workdir_made(int status, struct str output, const struct fail *why, void *arg)
+{
+	struct build *b = arg;
+	struct fail f = *why;
+	char tail[140];
+
+	one_line(tail, sizeof(tail), output);
+	if (!f.err && status)
+		fail_as(&f, ERR_bad_request, "workdir: it could not be made: %s", tail);
+	if (!failed(b, &f))
+		next_step(b);
+}
+
+/* As a container's WORKDIR: it is made if it is not there, and everything from here on begins in it. */
+static void make_workdir(struct build *b)
+{
+	struct template *t = &b->t->t;
+	char cmd[4096], quoted[4 * sizeof(t->workdir)];
+	size_t n = 0;
+
+	for (const char *p = t->workdir; *p; p++) {
+		if (*p == '\'') {
+			memcpy(quoted + n, "'\\''", 4);
+			n += 4;
+		} else {
+			quoted[n++] = *p;
+		}
+	}
+	quoted[n] = '\0';
+	snprintf(cmd, sizeof(cmd), "test -d '%s' || { mkdir -p -- '%s' && chown -- '%s' '%s'; }", quoted, quoted,
+		 t->user[0] ? t->user : "user", quoted);
+	agent_run(b->sp, b->agent, b->token, &(struct agent_run){ .cmd = cmd, .user = "root", .cwd = "/", .timeout_ms = WARM_MS },
+		  workdir_made, b);
+}
+
 static void setup(struct build *b)
 {
 	const char *cmd = json_string_value(json_array_get(b->t->setup, b->setup_at));
@@ -592,6 +627,12 @@ static void run_step(void *arg)
 	case STEP_INIT:
 		send_init(b);
 		return;
+	case STEP_WORKDIR:
+		if (b->t->t.workdir[0] == '/') {
+			make_workdir(b);
+			return;
+		}
+		break;
 	case STEP_SETUP:
 		b->busy = false;
 		setup(b);
@@ -615,6 +656,7 @@ static void run_step(void *arg)
 	case STEP_WARM:
 		run.cmd = WARM_CMD;
 		run.user = "root";
+		run.cwd = "/";
 		agent_run(b->sp, b->agent, b->token, &run, warmed, b);
 		return;
 	case STEP_FREEZE:
@@ -782,6 +824,10 @@ static int check(struct space *sp, const char *tenant, const struct template_req
 	    (r = check_text("user", q->user, sizeof(((struct template *)0)->user), why)) < 0 ||
 	    (r = check_text("workdir", q->workdir, sizeof(((struct template *)0)->workdir), why)) < 0)
 		return r;
+	if (q->workdir && q->workdir[0] && (q->workdir[0] != '/' || str_has_ctl(str_of(q->workdir))))
+		return fail_as(why, ERR_bad_request, "workdir: an absolute path");
+	if (q->user && (strchr(q->user, '\'') || str_has_ctl(str_of(q->user))))
+		return fail_as(why, ERR_bad_request, "user: a name of the image's");
 	if (q->setup && (!json_is_array(q->setup) || json_array_size(q->setup) > 1000))
 		return fail_as(why, ERR_bad_request, "setup: a list of at most 1000 commands");
 	json_array_foreach(q->setup, i, v)
