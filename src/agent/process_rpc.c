@@ -211,7 +211,7 @@ void rpc_start_process(struct rpc *r)
 		bool missing = q.strict && !bad_cwd && (err == -ENOENT || err == -ENOTDIR);
 		bool callers = bad_cwd || (q.strict && (err == -EACCES || err == -E2BIG || err == -ENOEXEC));
 
-		log_warning("start: %s", why.msg);
+		log_debug("start: %s", why.msg);
 		rpc_fail(r->x, true, missing ? RPC_NOT_FOUND : callers ? RPC_INVALID_ARGUMENT : RPC_INTERNAL, "%s", why.msg);
 		return;
 	}

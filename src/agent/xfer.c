@@ -265,6 +265,7 @@ void xfer_start(struct http_exchange *x, bool body, xfer_fn *fn, void *arg)
 		t->returned = true;
 		t->x = NULL;
 		http_on_close(x, NULL, NULL);
+		http_on_drain(x, NULL, NULL);
 		uv_close((uv_handle_t *)&t->wake, wake_closed);
 		answer_error(x, 503, "no thread for the transfer");
 		return;
