@@ -308,7 +308,7 @@ int netns_make(int *ns_fd, int *tap_fd, struct fail *why)
 }
 
 /* The namespace this process lives in. Opened once, while no thread can be elsewhere: the main thread never is. */
-static int home_fd(void)
+int netns_home(void)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	static int fd = -1;
@@ -322,7 +322,7 @@ static int home_fd(void)
 
 int netns_socket(int ns_fd, struct fail *why)
 {
-	int home = home_fd(), fd, err;
+	int home = netns_home(), fd, err;
 
 	if (home < 0)
 		return fail_set(why, -errno, "opening our own network namespace: %s", strerror(errno));

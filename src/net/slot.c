@@ -210,6 +210,7 @@ int slots_new(const char *run_dir, unsigned ready, struct slots **out, struct fa
 		r = fail_set(why, -ENAMETOOLONG, "the run directory's name is too long");
 	else
 		r = dir_make(s->dir, why);
+	(void)netns_home(); /* once for all, not at the first connect */
 	if (r < 0) {
 		free(s);
 		return r;

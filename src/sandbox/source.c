@@ -60,6 +60,8 @@ struct source *source_ref(struct source *s)
 
 void source_unref(struct source *s)
 {
+	struct space *sp;
+
 	if (!s)
 		return;
 	assert(s->refs > 0);
@@ -70,9 +72,11 @@ void source_unref(struct source *s)
 		source_free(s);
 		return;
 	}
+	sp = s->sp;
 	link_del(&s->link);
-	link_add_tail(&s->sp->sources, &s->link);
-	trim(s->sp, mono_ns() - IDLE_NS);
+	link_add_tail(&sp->sources, &s->link);
+	trim(sp, mono_ns() - IDLE_NS);
+	nodes_collect(sp); /* it may have been the last use of one that is to go; S is not looked at after this */
 }
 
 static int open_files(struct source *s, struct fail *why)
