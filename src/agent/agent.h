@@ -1,7 +1,7 @@
 /* agent.h - what the parts of the agent share.
  *
- * One process, one loop. Everything here is touched on the loop only; transfers (xfer.h) and jobs get copies of what they
- * need. docs/agent.md is the protocol. */
+ * One process, one loop. Everything here is touched on the loop only; transfers (xfer.h) and jobs
+ * get copies of what they need. docs/agent.md is the protocol. */
 #ifndef SPACE_AGENT_H
 #define SPACE_AGENT_H
 
@@ -23,20 +23,20 @@
 struct agent {
 	uv_loop_t *loop;
 	struct http_server *http;
-	bool test;	   /* on some host, without init duties */
-	bool pid1;	   /* init duties were done */
-	const char *root;  /* test mode: where identity files go; "" in the guest; NULL: nowhere */
-	int disk_fd;	   /* root of the writable ext4 as mounted before chroot; -1: none */
-	int64_t started;   /* mono_ms */
+	bool test;	  /* on some host, without init duties */
+	bool pid1;	  /* init duties were done */
+	const char *root; /* test mode: where identity files go; "" in the guest; NULL: nowhere */
+	int disk_fd;	  /* root of the writable ext4 as mounted before chroot; -1: none */
+	int64_t started;  /* mono_ms */
 	char boot_token[33];
 
 	/* set by /init */
-	bool ready;	   /* the first one has come */
-	bool frozen;	   /* /freeze came after it: nothing but /init is served */
+	bool ready;  /* the first one has come */
+	bool frozen; /* /freeze came after it: nothing but /init is served */
 	int64_t generation;
 	char id[64], machine_id[33];
-	char token[257];   /* "": open */
-	json_t *env;	   /* object of strings: the global environment */
+	char token[257]; /* "": open */
+	json_t *env;	 /* object of strings: the global environment */
 	char default_user[USER_NAME_MAX];
 	char default_workdir[PATH_LEN];
 };
@@ -48,9 +48,11 @@ int server_start(const char *host, int port, struct fail *why);
 void answer_error(struct http_exchange *x, int status, const char *fmt, ...) PRINTF(3, 4);
 bool token_ok(struct http_exchange *x, bool *present); /* X-Access-Token; true when none is set */
 
-/* The query parameter KEY into a fixed buffer: length, -ENOENT when absent, -EINVAL, -ENAMETOOLONG. */
+/* The query parameter KEY into a fixed buffer: length, -ENOENT when absent, -EINVAL, -ENAMETOOLONG.
+ */
 ssize_t query_str(const struct http_exchange *x, const char *key, char *out, size_t size);
-/* User and path of a request that names them as queries. Answers the error itself and returns it. */
+/* User and path of a request that names them as queries. Answers the error itself and returns it.
+ */
 int query_user(struct http_exchange *x, const char *key, struct user *u);
 int query_path(struct http_exchange *x, const char *key, const struct user *u, char out[PATH_LEN]);
 
@@ -74,15 +76,15 @@ void handle_stdin(struct http_exchange *x);
 void handle_shutdown(struct http_exchange *x);
 
 /* init.c */
-int init_run(struct fail *why);		/* all of PID 1's duties before serving */
+int init_run(struct fail *why);		      /* all of PID 1's duties before serving */
 _Noreturn void init_give_up(const char *why); /* says so on the console and ends the machine */
-void init_power_off(void);		/* SIGTERM, 2 s, SIGKILL, unmount, off: does not return in a guest */
+void init_power_off(void); /* SIGTERM, 2 s, SIGKILL, unmount, off: does not return in a guest */
 /* init_net.c */
 int net_up(struct fail *why);
 void net_announce(void);
 int write_resolv_conf(void);
 /* freeze.c */
-int fs_freeze(void);			/* 0 or -errno; thaws by itself after 10 s */
+int fs_freeze(void); /* 0 or -errno; thaws by itself after 10 s */
 void fs_thaw(void);
 
 #endif

@@ -13,10 +13,10 @@
 #define DEPTH_MAX 16
 #define RELEASED_MAX 4096
 
-static int user_fd = -1;	/* directory of the group of all user processes */
+static int user_fd = -1; /* directory of the group of all user processes */
 static char user_path[64];
 static unsigned last_id;
-static unsigned *released;	/* ids waiting to be empty */
+static unsigned *released; /* ids waiting to be empty */
 static unsigned nreleased, cap_released;
 
 static int put(int dirfd, const char *name, const char *text)
@@ -37,7 +37,8 @@ void cgroups_init(bool test)
 		if (access(path, W_OK) < 0)
 			continue;
 		if (test)
-			snprintf(user_path, sizeof(user_path), "%s/space-agent-%d", roots[i], (int)getpid());
+			snprintf(user_path, sizeof(user_path), "%s/space-agent-%d", roots[i],
+				(int)getpid());
 		else
 			snprintf(user_path, sizeof(user_path), "%s/user", roots[i]);
 		if (mkdir(user_path, 0755) < 0 && errno != EEXIST)
@@ -77,7 +78,8 @@ int cgroup_make(unsigned *id)
 }
 
 /* Calls FN for every directory below (and with) the group, deepest first. */
-static void each_below(int dirfd, const char *name, unsigned depth, void (*fn)(int dirfd, const char *name, void *arg), void *arg)
+static void each_below(int dirfd, const char *name, unsigned depth,
+	void (*fn)(int dirfd, const char *name, void *arg), void *arg)
 {
 	autoclose int fd = dir_open(dirfd, name);
 	struct dirent *e;
@@ -126,7 +128,8 @@ int cgroup_signal(unsigned id, int sig)
 	name_of(id, name);
 	if (sig == SIGKILL) {
 		snprintf(file, sizeof(file), "%s/cgroup.kill", name);
-		if (put(user_fd, file, "1") == 0) /* 5.14 and later; also catches what forks meanwhile */
+		if (put(user_fd, file, "1") ==
+			0) /* 5.14 and later; also catches what forks meanwhile */
 			return 1;
 	}
 	each_below(user_fd, name, 0, signal_one, &a);

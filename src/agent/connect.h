@@ -1,7 +1,8 @@
 /* connect.h - the Connect protocol with its JSON codec: what E2B's clients speak.
  *
- * Pure parts: codes, envelopes, and reading proto3 JSON leniently (camelCase and snake_case, numbers in digits or strings, null is
- * absent, unknown members are skipped). The calls themselves are in rpc.h. */
+ * Pure parts: codes, envelopes, and reading proto3 JSON leniently (camelCase and snake_case,
+ * numbers in digits or strings, null is absent, unknown members are skipped). The calls themselves
+ * are in rpc.h. */
 #ifndef SPACE_AGENT_CONNECT_H
 #define SPACE_AGENT_CONNECT_H
 
@@ -37,11 +38,12 @@ int rpc_code_status(enum rpc_code code); /* HTTP status of a unary error */
 
 void frame_head(char out[FRAME_HEAD], uint8_t flags, uint32_t len);
 
-/* The next envelope at the start of *IN, taken off it. 1; 0: needs more; -EBADMSG: flags we do not know, or compressed;
- * -EFBIG: more than MAX bytes. */
+/* The next envelope at the start of *IN, taken off it. 1; 0: needs more; -EBADMSG: flags we do not
+ * know, or compressed; -EFBIG: more than MAX bytes. */
 int frame_next(struct str *in, size_t max, uint8_t *flags, struct str *payload);
 
-/* Members of a message. "a_b" is the proto name; "aB" is looked for first. NULL when absent or null. */
+/* Members of a message. "a_b" is the proto name; "aB" is looked for first. NULL when absent or
+ * null. */
 json_t *msg_get(const json_t *msg, const char *name);
 /* 0; -EINVAL for another type. OUT keeps its value when the member is absent. */
 int msg_str(const json_t *msg, const char *name, const char **out);

@@ -41,7 +41,9 @@ void mode_text(char out[16], mode_t mode)
 
 static const char *type_of(mode_t mode)
 {
-	return S_ISREG(mode) ? "FILE_TYPE_FILE" : S_ISDIR(mode) ? "FILE_TYPE_DIRECTORY" : "FILE_TYPE_UNSPECIFIED";
+	return S_ISREG(mode)   ? "FILE_TYPE_FILE"
+	       : S_ISDIR(mode) ? "FILE_TYPE_DIRECTORY"
+			       : "FILE_TYPE_UNSPECIFIED";
 }
 
 int entry_write(struct jw *w, const char *key, const char *path, struct names *names)
@@ -96,7 +98,8 @@ int mkdirs(const char *path, uid_t uid, gid_t gid)
 		memcpy(part, path, i);
 		part[i] = '\0';
 		if (mkdir(part, 0755) == 0) {
-			if ((uid != geteuid() || gid != getegid()) && lchown(part, uid, gid) < 0 && errno != EPERM)
+			if ((uid != geteuid() || gid != getegid()) && lchown(part, uid, gid) < 0 &&
+				errno != EPERM)
 				return -errno;
 		} else if (errno != EEXIST) {
 			return -errno;

@@ -1,4 +1,5 @@
-/* file_put.c - PUT /space/file: a file is replaced as a whole or not at all. And POST /files/compose. */
+/* file_put.c - PUT /space/file: a file is replaced as a whole or not at all. And POST
+ * /files/compose. */
 #define OPENSSL_SUPPRESS_DEPRECATED /* see sign.c */
 #include "agent/agent.h"
 
@@ -44,7 +45,8 @@ static void through_link(char path[PATH_LEN])
 	autofree char *real = NULL;
 	struct stat st;
 
-	if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && (real = realpath(path, NULL)) && strlen(real) < PATH_LEN)
+	if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && (real = realpath(path, NULL)) &&
+		strlen(real) < PATH_LEN)
 		strcpy(path, real);
 }
 
@@ -115,7 +117,8 @@ static int finish(struct temp *tmp, const struct put_call *c)
 	}
 	if (c->mode >= 0)
 		mode = (mode_t)c->mode;
-	if ((fchown(tmp->fd, c->user.uid, c->user.gid) < 0 && errno != EPERM) || fchmod(tmp->fd, mode) < 0 || fsync(tmp->fd) < 0)
+	if ((fchown(tmp->fd, c->user.uid, c->user.gid) < 0 && errno != EPERM) ||
+		fchmod(tmp->fd, mode) < 0 || fsync(tmp->fd) < 0)
 		return -errno;
 	if (renameat(tmp->dir, tmp->name, tmp->dir, name) < 0)
 		return -errno;
@@ -224,7 +227,8 @@ static int append(int to, const char *path)
 	return r;
 }
 
-static int compose_into(struct xfer *t, const struct compose_call *c, json_t *sources, const struct user *u, const char *path)
+static int compose_into(struct xfer *t, const struct compose_call *c, json_t *sources,
+	const struct user *u, const char *path)
 {
 	struct temp tmp = { -1, -1, "" };
 	struct put_call to = { .user = *u, .mode = -1 };
@@ -233,8 +237,10 @@ static int compose_into(struct xfer *t, const struct compose_call *c, json_t *so
 	size_t i;
 	int r = temp_open(&tmp, path, u);
 
-	json_array_foreach (sources, i, v) {
-		if (r == 0 && (!json_is_string(v) || path_resolve(str_of(json_string_value(v)), u->home, c->workdir, from, NULL) < 0))
+	json_array_foreach(sources, i, v)
+	{
+		if (r == 0 && (!json_is_string(v) || path_resolve(str_of(json_string_value(v)),
+							     u->home, c->workdir, from, NULL) < 0))
 			r = -EINVAL;
 		if (r == 0)
 			r = append(tmp.fd, from);
@@ -272,9 +278,11 @@ static void compose(struct xfer *t, void *arg)
 		body.n += (size_t)n;
 	req = json_read(buf_str(&body), NULL);
 	buf_clear(&body);
-	if (msg_str(req, "destination", &dest) < 0 || !dest || msg_str(req, "username", &name) < 0 ||
+	if (msg_str(req, "destination", &dest) < 0 || !dest ||
+		msg_str(req, "username", &name) < 0 ||
 		!json_is_array(msg_get(req, "source_paths"))) {
-		xfer_error(t, 400, "{\"source_paths\":[…],\"destination\":\"…\",\"username\":\"…\"}");
+		xfer_error(
+			t, 400, "{\"source_paths\":[…],\"destination\":\"…\",\"username\":\"…\"}");
 		return;
 	}
 	if (name && name[0] && user_lookup(name, &u) < 0) {

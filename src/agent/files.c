@@ -1,4 +1,5 @@
-/* files.c - GET /files: one file, whole or a range of it, as its bytes are. Never compressed: the wire is local. */
+/* files.c - GET /files: one file, whole or a range of it, as its bytes are. Never compressed: the
+ * wire is local. */
 #include "agent/agent.h"
 
 #include <fcntl.h>
@@ -36,7 +37,7 @@ static bool size_unknown(int fd, const struct stat *st)
 	struct statfs fs;
 
 	return !S_ISREG(st->st_mode) ||
-		(fstatfs(fd, &fs) == 0 && (fs.f_type == PROC_MAGIC || fs.f_type == SYSFS_MAGIC));
+	       (fstatfs(fd, &fs) == 0 && (fs.f_type == PROC_MAGIC || fs.f_type == SYSFS_MAGIC));
 }
 
 static void send_open_ended(struct xfer *t, int fd, int status, const char *type)
@@ -46,7 +47,8 @@ static void send_open_ended(struct xfer *t, int fd, int status, const char *type
 
 	if (!buf)
 		return;
-	n = read(fd, buf, PIECE); /* the first read is where such files fail, and then there is still a status to say so with */
+	n = read(fd, buf, PIECE); /* the first read is where such files fail, and then there is
+				     still a status to say so with */
 	if (n < 0) {
 		xfer_error(t, 500, "error reading file: %s", strerror(errno));
 		return;
@@ -61,7 +63,8 @@ static void send_open_ended(struct xfer *t, int fd, int status, const char *type
 		xfer_end(t);
 }
 
-/* Exactly LEN bytes from AT on. A file that shrinks meanwhile breaks the answer off: the client must not take it for whole. */
+/* Exactly LEN bytes from AT on. A file that shrinks meanwhile breaks the answer off: the client
+ * must not take it for whole. */
 static void send_part(struct xfer *t, int fd, uint64_t at, uint64_t len)
 {
 	autofree char *buf = malloc(PIECE);
@@ -86,7 +89,8 @@ static void disposition(struct xfer *t, const char *path)
 	struct buf b;
 
 	buf_init(&b, 4 * PATH_LEN);
-	if (buf_addz(&b, "inline; filename*=utf-8''") == 0 && http_escape(&b, base, "") == 0 && buf_addc(&b, '\0') == 0)
+	if (buf_addz(&b, "inline; filename*=utf-8''") == 0 && http_escape(&b, base, "") == 0 &&
+		buf_addc(&b, '\0') == 0)
 		xfer_header(t, "Content-Disposition", b.p);
 	buf_clear(&b);
 }
@@ -133,7 +137,8 @@ static void send_file(struct xfer *t, const struct get_call *c, int fd, const st
 		xfer_respond(t, status, type, (struct str){ 0 });
 		return;
 	}
-	if (c->range[0] && (!c->if_range[0] || (http_date_parse(str_of(c->if_range), &at) == 0 && at == st->st_mtime)))
+	if (c->range[0] && (!c->if_range[0] || (http_date_parse(str_of(c->if_range), &at) == 0 &&
+						       at == st->st_mtime)))
 		kind = range_parse(str_of(c->range), size, &from, &len);
 	if (kind == RANGE_UNSATISFIABLE) {
 		snprintf(text, sizeof(text), "bytes */%llu", (unsigned long long)size);
@@ -142,16 +147,17 @@ static void send_file(struct xfer *t, const struct get_call *c, int fd, const st
 		return;
 	}
 	if (kind == RANGE_PART) {
-		snprintf(text, sizeof(text), "bytes %llu-%llu/%llu", (unsigned long long)from, (unsigned long long)(from + len - 1),
-			(unsigned long long)size);
+		snprintf(text, sizeof(text), "bytes %llu-%llu/%llu", (unsigned long long)from,
+			(unsigned long long)(from + len - 1), (unsigned long long)size);
 		xfer_header(t, "Content-Range", text);
 	}
 	xfer_head(t, kind == RANGE_PART ? 206 : 200, type, (int64_t)len);
 	send_part(t, fd, from, len);
 }
 
-/* stat(2). Nobody, root included, may follow another user's link in a directory like /tmp (fs.protected_symlinks); but reading
- * such a file is what the owner of the sandbox asks for, so PATH becomes what it leads to. */
+/* stat(2). Nobody, root included, may follow another user's link in a directory like /tmp
+ * (fs.protected_symlinks); but reading such a file is what the owner of the sandbox asks for, so
+ * PATH becomes what it leads to. */
 static int stat_through(char path[PATH_LEN], struct stat *st)
 {
 	autofree char *real = NULL;
@@ -180,7 +186,8 @@ static void get_file(struct xfer *t, void *arg)
 		if (errno == ENOENT || errno == ENOTDIR)
 			xfer_error(t, 404, "path '%s' does not exist", c->path);
 		else
-			xfer_error(t, errno == ELOOP || errno == ENAMETOOLONG ? 400 : 500, "path '%s': %s", c->path, strerror(errno));
+			xfer_error(t, errno == ELOOP || errno == ENAMETOOLONG ? 400 : 500,
+				"path '%s': %s", c->path, strerror(errno));
 		return;
 	}
 	if (S_ISDIR(st.st_mode)) {
@@ -193,7 +200,8 @@ static void get_file(struct xfer *t, void *arg)
 	}
 	fd = open(c->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &st) < 0) {
-		xfer_error(t, errno == ENOENT ? 404 : 500, "path '%s': %s", c->path, strerror(errno));
+		xfer_error(
+			t, errno == ENOENT ? 404 : 500, "path '%s': %s", c->path, strerror(errno));
 		return;
 	}
 	send_file(t, c, fd, &st);

@@ -1,7 +1,8 @@
 /* freeze.c - stands the guest still for a checkpoint of its disk.
  *
- * User processes are frozen by their cgroup; the file system by FIFREEZE, which must not outlast a caller that forgot us: a
- * watchdog thaws it after ten seconds. The call itself may wait for the disk, so it runs on a worker thread. */
+ * User processes are frozen by their cgroup; the file system by FIFREEZE, which must not outlast a
+ * caller that forgot us: a watchdog thaws it after ten seconds. The call itself may wait for the
+ * disk, so it runs on a worker thread. */
 #include "agent/agent.h"
 
 #include <fcntl.h>
@@ -36,7 +37,8 @@ void fs_thaw(void)
 {
 	if (watchdog_made)
 		uv_timer_stop(&watchdog);
-	if (agent.disk_fd >= 0 && fs_frozen && ioctl(agent.disk_fd, FITHAW, 0) < 0 && errno != EINVAL)
+	if (agent.disk_fd >= 0 && fs_frozen && ioctl(agent.disk_fd, FITHAW, 0) < 0 &&
+		errno != EINVAL)
 		log_error("freeze: thaw: %s", strerror(errno));
 	fs_frozen = false;
 }

@@ -6,14 +6,15 @@
 
 rpc_fn rpc_stat, rpc_make_dir, rpc_move, rpc_list_dir, rpc_remove;
 
-/* Writes the EntryInfo of PATH as the object KEY. 0, or -errno of lstat and then nothing is written. Blocks on the disk. */
+/* Writes the EntryInfo of PATH as the object KEY. 0, or -errno of lstat and then nothing is
+ * written. Blocks on the disk. */
 int entry_write(struct jw *w, const char *key, const char *path, struct names *names);
 
 /* "-rw-r--r--", "dtrwxrwxrwx", "Lrwxrwxrwx": Go's way of writing a mode. */
 void mode_text(char out[16], mode_t mode);
 
-
-/* Makes the directory PATH and its missing parents, 0755, each new one owned by UID and GID. 0 if it was there. */
+/* Makes the directory PATH and its missing parents, 0755, each new one owned by UID and GID. 0 if
+ * it was there. */
 int mkdirs(const char *path, uid_t uid, gid_t gid);
 
 #endif

@@ -1,5 +1,6 @@
-/* fs_rpc.c - filesystem.Filesystem's unary calls. Each is a blocking function on a worker thread with its own copy of the
- * request; they act as root, and give what they make to the user of the call. */
+/* fs_rpc.c - filesystem.Filesystem's unary calls. Each is a blocking function on a worker thread
+ * with its own copy of the request; they act as root, and give what they make to the user of the
+ * call. */
 #include "agent/fs.h"
 
 #include <dirent.h>
@@ -54,7 +55,8 @@ static void job_done(void *arg, const struct fail *why)
 	}
 	if (c->code == RPC_OK && c->w.err) {
 		c->code = RPC_RESOURCE_EXHAUSTED;
-		snprintf(c->msg, sizeof(c->msg), "the answer is larger than %d MiB", ANSWER_MAX >> 20);
+		snprintf(c->msg, sizeof(c->msg), "the answer is larger than %d MiB",
+			ANSWER_MAX >> 20);
 	}
 	if (c->code != RPC_OK)
 		rpc_fail(c->x, false, c->code, "%s", c->msg);
@@ -113,8 +115,11 @@ PRINTF(3, 4) static int refuse(struct fs_call *c, enum rpc_code code, const char
 
 static int refuse_errno(struct fs_call *c, const char *what, int err)
 {
-	enum rpc_code code = err == ENOENT ? RPC_NOT_FOUND : err == ENOTDIR || err == ENAMETOOLONG || err == ELOOP ? RPC_INVALID_ARGUMENT :
-		err == ENOSPC || err == EDQUOT ? RPC_RESOURCE_EXHAUSTED : RPC_INTERNAL;
+	enum rpc_code code = err == ENOENT ? RPC_NOT_FOUND
+			     : err == ENOTDIR || err == ENAMETOOLONG || err == ELOOP
+				     ? RPC_INVALID_ARGUMENT
+			     : err == ENOSPC || err == EDQUOT ? RPC_RESOURCE_EXHAUSTED
+							      : RPC_INTERNAL;
 
 	return refuse(c, code, "%s: %s", what, strerror(err));
 }
@@ -150,8 +155,12 @@ static int do_make_dir(struct fs_call *c)
 	int r;
 
 	if (stat(c->path, &st) == 0)
-		return S_ISDIR(st.st_mode) ? refuse(c, RPC_ALREADY_EXISTS, "directory already exists: %s", c->path) :
-			refuse(c, RPC_INVALID_ARGUMENT, "path already exists but it is not a directory: %s", c->path);
+		return S_ISDIR(st.st_mode)
+			       ? refuse(c, RPC_ALREADY_EXISTS, "directory already exists: %s",
+					 c->path)
+			       : refuse(c, RPC_INVALID_ARGUMENT,
+					 "path already exists but it is not a directory: %s",
+					 c->path);
 	r = mkdirs(c->path, c->user.uid, c->user.gid);
 	return r < 0 ? refuse_errno(c, c->path, -r) : answer_entry(c, c->path);
 }
@@ -171,15 +180,17 @@ static int do_move(struct fs_call *c)
 	int r;
 
 	if (lstat(c->path, &st) < 0)
-		return errno == ENOENT || errno == ENOTDIR ? refuse(c, RPC_NOT_FOUND, "source file not found: %s", c->path) :
-			refuse_errno(c, c->path, errno);
+		return errno == ENOENT || errno == ENOTDIR
+			       ? refuse(c, RPC_NOT_FOUND, "source file not found: %s", c->path)
+			       : refuse_errno(c, c->path, errno);
 	strcpy(dir, c->dest);
 	dir[path_dir_len(dir)] = '\0';
 	r = mkdirs(dir, c->user.uid, c->user.gid);
 	if (r < 0)
 		return refuse_errno(c, c->dest, -r);
 	if (rename(c->path, c->dest) < 0)
-		return refuse(c, RPC_INTERNAL, "cannot move %s to %s: %s", c->path, c->dest, strerror(errno));
+		return refuse(c, RPC_INTERNAL, "cannot move %s to %s: %s", c->path, c->dest,
+			strerror(errno));
 	return answer_entry(c, c->dest);
 }
 
@@ -233,7 +244,8 @@ static int names_of(const char *path, char ***list, size_t *n)
 	return 0;
 }
 
-/* Pre-order; what vanishes meanwhile is left out. PATH holds the directory's path and is as before on return. */
+/* Pre-order; what vanishes meanwhile is left out. PATH holds the directory's path and is as before
+ * on return. */
 static int list_below(struct fs_call *c, char path[PATH_LEN], unsigned depth)
 {
 	size_t len = strlen(path), n;
@@ -245,8 +257,10 @@ static int list_below(struct fs_call *c, char path[PATH_LEN], unsigned depth)
 	for (size_t i = 0; i < n; i++) {
 		struct stat st;
 
-		if (r == 0 && !c->w.err && (size_t)snprintf(path + len, PATH_LEN - len, "%s%s",
-			    len > 0 && path[len - 1] == '/' ? "" : "/", list[i]) < PATH_LEN - len &&
+		if (r == 0 && !c->w.err &&
+			(size_t)snprintf(path + len, PATH_LEN - len, "%s%s",
+				len > 0 && path[len - 1] == '/' ? "" : "/",
+				list[i]) < PATH_LEN - len &&
 			entry_write(&c->w, NULL, path, &c->names) == 0 && depth > 1 &&
 			lstat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
 			r = list_below(c, path, depth - 1);
@@ -266,8 +280,9 @@ static int do_list_dir(struct fs_call *c)
 	int r;
 
 	if (stat(c->path, &st) < 0)
-		return errno == ENOENT || errno == ENOTDIR ? refuse(c, RPC_NOT_FOUND, "directory not found: %s", c->path) :
-			refuse_errno(c, c->path, errno);
+		return errno == ENOENT || errno == ENOTDIR
+			       ? refuse(c, RPC_NOT_FOUND, "directory not found: %s", c->path)
+			       : refuse_errno(c, c->path, errno);
 	if (!S_ISDIR(st.st_mode))
 		return refuse(c, RPC_INVALID_ARGUMENT, "path is not a directory: %s", c->path);
 	jw_obj(&c->w, NULL);
@@ -306,7 +321,9 @@ static int do_remove(struct fs_call *c)
 	if (stat("/", &root) == 0 && st.st_dev == root.st_dev && st.st_ino == root.st_ino)
 		return refuse(c, RPC_INVALID_ARGUMENT, "the root directory cannot be removed");
 	r = rm_rf(AT_FDCWD, c->path);
-	return r < 0 && r != -ENOENT ? refuse(c, RPC_INTERNAL, "cannot remove %s: %s", c->path, strerror(-r)) : 0;
+	return r < 0 && r != -ENOENT
+		       ? refuse(c, RPC_INTERNAL, "cannot remove %s: %s", c->path, strerror(-r))
+		       : 0;
 }
 
 void rpc_remove(struct rpc *r)

@@ -45,7 +45,8 @@ static ssize_t get(const char *path, char **out, size_t max)
 	return file_read(AT_FDCWD, full, out, max);
 }
 
-/* One of the files bound over /etc by init: written in place, in memory. Where it is not bound, on the disk. */
+/* One of the files bound over /etc by init: written in place, in memory. Where it is not bound, on
+ * the disk. */
 static int put_bound(const char *name, struct str text, mode_t mode, struct fail *why)
 {
 	char path[64];
@@ -74,7 +75,9 @@ int identity_hostname(const char *name, struct fail *why)
 	r = put_bound("hostname", (struct str){ text, (size_t)n }, 0644, why);
 	if (r < 0)
 		return r;
-	n = snprintf(text, sizeof(text), "127.0.0.1\tlocalhost\n127.0.1.1\t%s\n::1\tlocalhost ip6-localhost ip6-loopback\n", name);
+	n = snprintf(text, sizeof(text),
+		"127.0.0.1\tlocalhost\n127.0.1.1\t%s\n::1\tlocalhost ip6-localhost ip6-loopback\n",
+		name);
 	return put_bound("hosts", (struct str){ text, (size_t)n }, 0644, why);
 }
 
@@ -93,7 +96,9 @@ int identity_clock(int64_t unix_ns, struct fail *why)
 
 	if (agent.test || (off < CLOCK_OFF_NS && off > -CLOCK_OFF_NS))
 		return 0;
-	return clock_settime(CLOCK_REALTIME, &ts) < 0 ? fail_set(why, -errno, "clock: %s", strerror(errno)) : 0;
+	return clock_settime(CLOCK_REALTIME, &ts) < 0
+		       ? fail_set(why, -errno, "clock: %s", strerror(errno))
+		       : 0;
 }
 
 int identity_entropy(const void *seed, size_t n, struct fail *why)
@@ -110,7 +115,8 @@ int identity_entropy(const void *seed, size_t n, struct fail *why)
 	memcpy(pool.room + sizeof(pool.info), seed, n);
 	if (fd < 0 || ioctl(fd, RNDADDENTROPY, &pool) < 0)
 		return agent.test ? 0 : fail_set(why, -errno, "entropy: %s", strerror(errno));
-	/* Without this the generator goes on with what it had, which the clone's parent has as well. */
+	/* Without this the generator goes on with what it had, which the clone's parent has as
+	 * well. */
 	if (ioctl(fd, RNDRESEEDCRNG, 0) < 0 && !agent.test)
 		return fail_set(why, -errno, "reseed: %s", strerror(errno));
 	return 0;
@@ -118,7 +124,8 @@ int identity_entropy(const void *seed, size_t n, struct fail *why)
 
 int identity_ca(struct str pem, struct fail *why)
 {
-	static const char file[] = "/usr/local/share/ca-certificates/space.crt", bundle[] = "/etc/ssl/certs/ca-certificates.crt";
+	static const char file[] = "/usr/local/share/ca-certificates/space.crt",
+			  bundle[] = "/etc/ssl/certs/ca-certificates.crt";
 	autofree char *old = NULL, *text = NULL;
 	ssize_t nold = get(file, &old, BUNDLE_MAX), n;
 	struct buf b;
@@ -156,7 +163,8 @@ int identity_marks(const char *id, const char *template_id)
 {
 	static const struct {
 		const char *path;
-	} marks[] = { { "/run/e2b/.E2B_SANDBOX" }, { "/run/e2b/.E2B_SANDBOX_ID" }, { "/run/e2b/.E2B_TEMPLATE_ID" } };
+	} marks[] = { { "/run/e2b/.E2B_SANDBOX" }, { "/run/e2b/.E2B_SANDBOX_ID" },
+		{ "/run/e2b/.E2B_TEMPLATE_ID" } };
 	const char *text[] = { "true", id, template_id };
 	int r = 0;
 
@@ -176,8 +184,8 @@ int identity_grow_disk(uint64_t bytes, struct fail *why)
 		return fail_set(why, -errno, "disk: %s", strerror(errno));
 	blocks = bytes / st.f_bsize;
 	if (ioctl(agent.disk_fd, EXT4_RESIZE, &blocks) < 0 && errno != EBUSY)
-		return fail_set(why, -errno, "the disk does not grow to %llu bytes: %s", (unsigned long long)bytes,
-			strerror(errno));
+		return fail_set(why, -errno, "the disk does not grow to %llu bytes: %s",
+			(unsigned long long)bytes, strerror(errno));
 	return 0;
 }
 
@@ -200,11 +208,13 @@ int identity_read_only(struct fail *why)
 
 	/* Programs cannot do without these two. */
 	for (unsigned i = 0; i < ARRAY_LEN(scratch); i++)
-		if (mount("tmpfs", scratch[i], "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777,size=25%") < 0 && errno != ENOENT)
+		if (mount("tmpfs", scratch[i], "tmpfs", MS_NOSUID | MS_NODEV,
+			    "mode=1777,size=25%") < 0 &&
+			errno != ENOENT)
 			return fail_set(why, -errno, "tmpfs %s: %s", scratch[i], strerror(errno));
 	if (mount(NULL, "/", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL) < 0)
-		return fail_set(why, -errno, "read-only root: %s", errno == EBUSY ?
-				"a process has a file open for writing" : strerror(errno));
+		return fail_set(why, -errno, "read-only root: %s",
+			errno == EBUSY ? "a process has a file open for writing" : strerror(errno));
 	return 0;
 }
 

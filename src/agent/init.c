@@ -1,7 +1,8 @@
 /* init.c - PID 1: from the kernel's hand-over to a root file system that users live in.
  *
- * The initramfs holds this program as /init, the modules, and /modules/order that lists them. Kernel's command line: space.root=rw|ro.
- * Whatever fails is said on the console in one line, and the machine is switched off, so that the monitor ends. */
+ * The initramfs holds this program as /init, the modules, and /modules/order that lists them.
+ * Kernel's command line: space.root=rw|ro. Whatever fails is said on the console in one line, and
+ * the machine is switched off, so that the monitor ends. */
 #include "agent/agent.h"
 
 #include <dirent.h>
@@ -46,7 +47,8 @@ static void console_open(void)
 static void power_off(void)
 {
 	reboot(RB_POWER_OFF);
-	reboot(RB_AUTOBOOT); /* no way to switch off: the monitor takes a reset for an end as well */
+	reboot(RB_AUTOBOOT); /* no way to switch off: the monitor takes a reset for an end as well
+			      */
 	for (;;)
 		pause();
 }
@@ -74,7 +76,8 @@ static int mount_all(const struct mount_row *m, size_t n, struct fail *why)
 	for (size_t i = 0; i < n; i++) {
 		if (mkdir(m[i].where, 0755) < 0 && errno != EEXIST)
 			return fail_set(why, -errno, "mkdir %s: %s", m[i].where, strerror(errno));
-		if (mount(m[i].what, m[i].where, m[i].type, m[i].flags, m[i].data) < 0 && errno != EBUSY)
+		if (mount(m[i].what, m[i].where, m[i].type, m[i].flags, m[i].data) < 0 &&
+			errno != EBUSY)
 			return fail_set(why, -errno, "mount %s: %s", m[i].where, strerror(errno));
 	}
 	return 0;
@@ -89,13 +92,16 @@ static void module_insert(const char *name)
 
 	snprintf(path, sizeof(path), "/modules/%s", name);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
-	/* ENODEV: for hardware that this machine does not have (crc32c-intel without its instruction). */
-	if (fd < 0 || (syscall(SYS_finit_module, fd, "", 0) < 0 && errno != EEXIST && errno != ENODEV))
+	/* ENODEV: for hardware that this machine does not have (crc32c-intel without its
+	 * instruction). */
+	if (fd < 0 ||
+		(syscall(SYS_finit_module, fd, "", 0) < 0 && errno != EEXIST && errno != ENODEV))
 		log_warning("init: module %s: %s", name, strerror(errno));
 	(void)unlink(path); /* its memory is the guest's to use */
 }
 
-/* /modules/order: one file name a line, "#" begins a comment. A module that is missing here shows when what needs it fails. */
+/* /modules/order: one file name a line, "#" begins a comment. A module that is missing here shows
+ * when what needs it fails. */
 static void modules_insert(void)
 {
 	autofree char *text = NULL;
@@ -172,18 +178,21 @@ static bool cmdline_has(const char *word)
 	return false;
 }
 
-/* The layer that takes what is written: the ext4 disk, or memory when the root is to forget everything. */
+/* The layer that takes what is written: the ext4 disk, or memory when the root is to forget
+ * everything. */
 static int upper_mount(const char *disk, bool forget, struct fail *why)
 {
 	if (forget || !disk[0]) {
 		if (mount("tmpfs", "/rw", "tmpfs", MS_NODEV, "mode=0755,size=25%") < 0)
-			return fail_set(why, -errno, "mount tmpfs for the upper layer: %s", strerror(errno));
+			return fail_set(why, -errno, "mount tmpfs for the upper layer: %s",
+				strerror(errno));
 	} else {
 		if (mount(disk, "/rw", "ext4", MS_NOATIME, "") < 0)
 			return fail_set(why, -errno, "mount %s (ext4): %s", disk, strerror(errno));
 		agent.disk_fd = dir_open(AT_FDCWD, "/rw");
 	}
-	if ((mkdir("/rw/upper", 0755) < 0 && errno != EEXIST) || (mkdir("/rw/work", 0755) < 0 && errno != EEXIST))
+	if ((mkdir("/rw/upper", 0755) < 0 && errno != EEXIST) ||
+		(mkdir("/rw/work", 0755) < 0 && errno != EEXIST))
 		return fail_set(why, -errno, "upper layer: %s", strerror(errno));
 	return 0;
 }
@@ -208,7 +217,7 @@ static int root_mount(struct fail *why)
 	if (r < 0)
 		return r;
 	if (mount("overlay", NEWROOT, "overlay", MS_NOATIME,
-		"lowerdir=/rom,upperdir=/rw/upper,workdir=/rw/work") < 0)
+		    "lowerdir=/rom,upperdir=/rw/upper,workdir=/rw/work") < 0)
 		return fail_set(why, -errno, "mount overlay: %s", strerror(errno));
 	return 0;
 }
@@ -227,11 +236,13 @@ static int root_switch(struct fail *why)
 
 	for (unsigned i = 0; i < ARRAY_LEN(moved); i++) {
 		snprintf(to, sizeof(to), NEWROOT "%s", moved[i]);
-		if ((mkdir(to, 0755) < 0 && errno != EEXIST) || mount(moved[i], to, NULL, MS_MOVE, NULL) < 0)
+		if ((mkdir(to, 0755) < 0 && errno != EEXIST) ||
+			mount(moved[i], to, NULL, MS_MOVE, NULL) < 0)
 			return fail_set(why, -errno, "move %s: %s", moved[i], strerror(errno));
 	}
 	initramfs_clear();
-	if (chdir(NEWROOT) < 0 || mount(".", "/", NULL, MS_MOVE, NULL) < 0 || chroot(".") < 0 || chdir("/") < 0)
+	if (chdir(NEWROOT) < 0 || mount(".", "/", NULL, MS_MOVE, NULL) < 0 || chroot(".") < 0 ||
+		chdir("/") < 0)
 		return fail_set(why, -errno, "switch to the new root: %s", strerror(errno));
 	return 0;
 }
@@ -243,16 +254,21 @@ static void dev_links(void)
 	static const struct {
 		const char *to, *name;
 	} l[] = {
-		{ "/proc/self/fd", "/dev/fd" }, { "/proc/self/fd/0", "/dev/stdin" }, { "/proc/self/fd/1", "/dev/stdout" },
-		{ "/proc/self/fd/2", "/dev/stderr" }, { "pts/ptmx", "/dev/ptmx" },
+		{ "/proc/self/fd", "/dev/fd" },
+		{ "/proc/self/fd/0", "/dev/stdin" },
+		{ "/proc/self/fd/1", "/dev/stdout" },
+		{ "/proc/self/fd/2", "/dev/stderr" },
+		{ "pts/ptmx", "/dev/ptmx" },
 	};
 
-	(void)unlink("/dev/ptmx"); /* the kernel's node of that name opens the same; containers expect the link */
+	(void)unlink("/dev/ptmx"); /* the kernel's node of that name opens the same; containers
+				      expect the link */
 	for (unsigned i = 0; i < ARRAY_LEN(l); i++)
 		if (symlink(l[i].to, l[i].name) < 0 && errno != EEXIST)
 			log_warning("init: %s: %s", l[i].name, strerror(errno));
 	mkdir("/dev/net", 0755);
-	(void)mknod("/dev/net/tun", S_IFCHR | 0666, makedev(10, 200)); /* loads tun at first use, where it is a module */
+	(void)mknod("/dev/net/tun", S_IFCHR | 0666,
+		makedev(10, 200)); /* loads tun at first use, where it is a module */
 	(void)chmod("/dev/net/tun", 0666);
 	(void)chmod("/dev/fuse", 0666);
 }
@@ -260,11 +276,13 @@ static void dev_links(void)
 static int root_fill(struct fail *why)
 {
 	static const struct mount_row m[] = {
-		{ "devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "gid=5,mode=620,ptmxmode=666" },
+		{ "devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC,
+			"gid=5,mode=620,ptmxmode=666" },
 		{ "shm", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777" },
 		{ "mqueue", "/dev/mqueue", "mqueue", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL },
 		{ "run", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=20%" },
-		{ "cgroup2", "/sys/fs/cgroup", "cgroup2", MS_NOSUID | MS_NODEV | MS_NOEXEC, "nsdelegate" },
+		{ "cgroup2", "/sys/fs/cgroup", "cgroup2", MS_NOSUID | MS_NODEV | MS_NOEXEC,
+			"nsdelegate" },
 	};
 	int r = mount_all(m, 3, why);
 
@@ -304,8 +322,9 @@ static void hostname_set(void)
 		log_warning("init: hostname: %s", strerror(errno));
 }
 
-/* The three files that say who a machine is lie in memory and are bound over those of the image. So a clone gets its identity
- * without waiting for a disk, and a disk carries nobody's. A root without one of them, or with a link there, keeps it on disk. */
+/* The three files that say who a machine is lie in memory and are bound over those of the image. So
+ * a clone gets its identity without waiting for a disk, and a disk carries nobody's. A root without
+ * one of them, or with a link there, keeps it on disk. */
 static void identity_bind(void)
 {
 	static const char *const names[] = { "hostname", "hosts", "machine-id" };
@@ -324,7 +343,8 @@ static void identity_bind(void)
 		if (lstat(etc, &st) < 0 || !S_ISREG(st.st_mode))
 			continue;
 		n = file_read(AT_FDCWD, etc, &text, 64 * KIB);
-		if (file_write_atomic(AT_FDCWD, own, text, n > 0 ? (size_t)n : 0, st.st_mode & 0777) < 0 ||
+		if (file_write_atomic(
+			    AT_FDCWD, own, text, n > 0 ? (size_t)n : 0, st.st_mode & 0777) < 0 ||
 			mount(own, etc, NULL, MS_BIND, NULL) < 0) {
 			log_warning("init: %s stays on disk: %s", etc, strerror(errno));
 			(void)unlink(own);
@@ -376,8 +396,8 @@ static void reap_for(int ms)
 	}
 }
 
-/* The root is ours until the end, so nothing can be unmounted; read-only, the disk is as clean. Its mount has no path in this
- * root any more, but a descriptor. */
+/* The root is ours until the end, so nothing can be unmounted; read-only, the disk is as clean. Its
+ * mount has no path in this root any more, but a descriptor. */
 static void disk_finish(void)
 {
 	char path[40];

@@ -1,7 +1,8 @@
 /* init_call.c - POST /init: the guest becomes somebody.
  *
- * Called after every start, and after every checkpoint, with a generation that only rises. Everything is checked first and
- * applied then; user processes thaw last, so that none of them ever runs as the machine it was cloned from. */
+ * Called after every start, and after every checkpoint, with a generation that only rises.
+ * Everything is checked first and applied then; user processes thaw last, so that none of them ever
+ * runs as the machine it was cloned from. */
 #include "agent/agent.h"
 
 #include <stdio.h>
@@ -18,7 +19,8 @@
 
 struct init_req {
 	int64_t generation, diskBytes;
-	const char *id, *hostname, *machine_id, *timestamp, *entropy, *accessToken, *defaultUser, *defaultWorkdir, *caBundle;
+	const char *id, *hostname, *machine_id, *timestamp, *entropy, *accessToken, *defaultUser,
+		*defaultWorkdir, *caBundle;
 	json_t *envVars, *tmpfs;
 	bool readOnly;
 	/* made of them */
@@ -63,12 +65,13 @@ static int check_objects(const struct init_req *q, struct fail *why)
 	const char *key;
 	json_t *v;
 
-	json_object_foreach (q->envVars, key, v)
-		if (!json_is_string(v) || key[0] == '\0' || strchr(key, '='))
-			return fail_as(why, ERR_bad_request, "envVars: an object of strings");
-	json_object_foreach (q->tmpfs, key, v)
-		if (key[0] != '/' || key[1] == '\0' || !json_is_integer(v) || json_integer_value(v) <= 0)
-			return fail_as(why, ERR_bad_request, "tmpfs: an object of absolute paths and sizes in bytes");
+	json_object_foreach(q->envVars, key,
+		v) if (!json_is_string(v) || key[0] == '\0' || strchr(key, '=')) return fail_as(why,
+		ERR_bad_request, "envVars: an object of strings");
+	json_object_foreach(q->tmpfs, key, v) if (key[0] != '/' || key[1] == '\0' ||
+						  !json_is_integer(v) ||
+						  json_integer_value(v) <= 0) return fail_as(why,
+		ERR_bad_request, "tmpfs: an object of absolute paths and sizes in bytes");
 	return 0;
 }
 
@@ -79,7 +82,8 @@ static int check(struct init_req *q, struct fail *why)
 
 	if (q->hostname && !hostname_ok(q->hostname))
 		return fail_as(why, ERR_bad_request, "hostname: letters, digits, '-' and '.'");
-	if (q->machine_id && (strlen(q->machine_id) != 32 || hex_decode(raw, 16, str_of(q->machine_id)) < 0))
+	if (q->machine_id &&
+		(strlen(q->machine_id) != 32 || hex_decode(raw, 16, str_of(q->machine_id)) < 0))
 		return fail_as(why, ERR_bad_request, "machine_id: 32 hex digits");
 	if (q->timestamp && rfc3339_parse(str_of(q->timestamp), &q->time_ns) < 0)
 		return fail_as(why, ERR_bad_request, "timestamp: RFC 3339");
@@ -93,12 +97,14 @@ static int check(struct init_req *q, struct fail *why)
 		return fail_as(why, ERR_bad_request, "id: no control bytes");
 	if (q->defaultUser && q->defaultUser[0] && user_lookup(q->defaultUser, &u) < 0)
 		return fail_as(why, ERR_bad_request, "defaultUser: no user '%s'", q->defaultUser);
-	if (q->defaultWorkdir && q->defaultWorkdir[0] && q->defaultWorkdir[0] != '/' && q->defaultWorkdir[0] != '~')
+	if (q->defaultWorkdir && q->defaultWorkdir[0] && q->defaultWorkdir[0] != '/' &&
+		q->defaultWorkdir[0] != '~')
 		return fail_as(why, ERR_bad_request, "defaultWorkdir: an absolute path");
 	return check_objects(q, why);
 }
 
-/* What must hold before user code runs. The clock is last but one step: it should be right when we answer. */
+/* What must hold before user code runs. The clock is last but one step: it should be right when we
+ * answer. */
 static int apply_machine(struct init_req *q, struct fail *why)
 {
 	const char *path;
@@ -115,9 +121,8 @@ static int apply_machine(struct init_req *q, struct fail *why)
 		r = identity_machine_id(q->machine_id, why);
 	if (r == 0 && q->caBundle)
 		r = identity_ca(str_of(q->caBundle), why);
-	json_object_foreach (q->tmpfs, path, v)
-		if (r == 0 && !agent.test)
-			r = identity_tmpfs(path, (uint64_t)json_integer_value(v), why);
+	json_object_foreach(q->tmpfs, path, v) if (r == 0 && !agent.test) r =
+		identity_tmpfs(path, (uint64_t)json_integer_value(v), why);
 	if (r == 0 && q->readOnly && !agent.test)
 		r = identity_read_only(why);
 	if (r == 0 && q->timestamp)
@@ -158,8 +163,10 @@ static int apply(struct init_req *q, struct fail *why)
 	if (q->defaultUser)
 		snprintf(agent.default_user, sizeof(agent.default_user), "%s", q->defaultUser);
 	if (q->defaultWorkdir)
-		snprintf(agent.default_workdir, sizeof(agent.default_workdir), "%s", q->defaultWorkdir);
-	(void)identity_marks(agent.id[0] ? agent.id : NULL, json_string_value(json_object_get(agent.env, "E2B_TEMPLATE_ID")));
+		snprintf(agent.default_workdir, sizeof(agent.default_workdir), "%s",
+			q->defaultWorkdir);
+	(void)identity_marks(agent.id[0] ? agent.id : NULL,
+		json_string_value(json_object_get(agent.env, "E2B_TEMPLATE_ID")));
 	agent.generation = q->generation;
 	agent.ready = true;
 	agent.frozen = false;
@@ -207,13 +214,14 @@ static void got_init(struct http_exchange *x, struct str body, const struct fail
 	if (why->err)
 		return;
 	req = json_read(body, &bad);
-	if (!req || fields_read(req, fields, ARRAY_LEN(fields), &q, &bad) < 0 || check(&q, &bad) < 0) {
+	if (!req || fields_read(req, fields, ARRAY_LEN(fields), &q, &bad) < 0 ||
+		check(&q, &bad) < 0) {
 		answer_error(x, 400, "%s", bad.msg);
 		return;
 	}
 	if (q.generation <= agent.generation) {
-		answer_error(x, 409, "generation %lld is not higher than the last one, %lld", (long long)q.generation,
-			(long long)agent.generation);
+		answer_error(x, 409, "generation %lld is not higher than the last one, %lld",
+			(long long)q.generation, (long long)agent.generation);
 		return;
 	}
 	if (apply(&q, &bad) < 0) {

@@ -1,4 +1,5 @@
-/* init_net.c - the guest's network: the same addresses in every sandbox, so that a clone needs no renumbering. */
+/* init_net.c - the guest's network: the same addresses in every sandbox, so that a clone needs no
+ * renumbering. */
 #include "agent/agent.h"
 
 #include <arpa/inet.h>
@@ -54,7 +55,8 @@ static int eth_address(int fd)
 	return ioctl(fd, SIOCSIFNETMASK, &r) < 0 ? -errno : 0;
 }
 
-/* The host's address never changes its hardware address, so nothing has to be asked after a restore. */
+/* The host's address never changes its hardware address, so nothing has to be asked after a
+ * restore. */
 static int eth_neighbour(int fd)
 {
 	struct arpreq a = { .arp_flags = ATF_PERM | ATF_COM, .arp_dev = "eth0" };
@@ -79,7 +81,8 @@ int write_resolv_conf(void)
 {
 	static const char text[] = "nameserver " HOST_ADDR "\noptions timeout:2 attempts:2\n";
 
-	(void)unlink("/etc/resolv.conf"); /* in images often a link into a resolver that does not run here */
+	(void)unlink("/etc/resolv.conf"); /* in images often a link into a resolver that does not
+					     run here */
 	return file_write_atomic(AT_FDCWD, "/etc/resolv.conf", text, sizeof(text) - 1, 0644);
 }
 
@@ -118,7 +121,8 @@ struct arp_packet {
 	uint8_t sender_mac[6], sender_ip[4], target_mac[6], target_ip[4];
 } __attribute__((packed));
 
-/* A gratuitous ARP: whatever remembers this address from the machine we continue learns that we are here. */
+/* A gratuitous ARP: whatever remembers this address from the machine we continue learns that we are
+ * here. */
 void net_announce(void)
 {
 	autoclose int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, htons(ETH_P_ARP));

@@ -1,4 +1,5 @@
-/* main.c - space-agent: PID 1 and the server of commands and files in a guest, or, with --test, the same server on any host. */
+/* main.c - space-agent: PID 1 and the server of commands and files in a guest, or, with --test, the
+ * same server on any host. */
 #include "agent/agent.h"
 
 #include <getopt.h>
@@ -18,9 +19,11 @@
 struct agent agent = { .disk_fd = -1 };
 
 static const char usage[] =
-	"usage: space-agent --test [--port N] [--root DIR] [--user NAME] [--wait-init] [--slow-ms N]\n"
+	"usage: space-agent --test [--port N] [--root DIR] [--user NAME] [--wait-init] [--slow-ms "
+	"N]\n"
 	"\n"
-	"As PID 1 of a guest it takes no options. With --test it serves the guest protocol on 127.0.0.1, without any of\n"
+	"As PID 1 of a guest it takes no options. With --test it serves the guest protocol on "
+	"127.0.0.1, without any of\n"
 	"init's duties (docs/agent.md).\n"
 	"  --port N      49983 by default\n"
 	"  --root DIR    where /init writes hostname, machine id and the like; nowhere without it\n"
@@ -61,10 +64,14 @@ static void state_init(const char *user)
 	if (!agent.env)
 		init_give_up("out of memory");
 	json_object_set_new(agent.env, "E2B_SANDBOX", json_string("true"));
-	snprintf(agent.default_user, sizeof(agent.default_user), "%s", user ? user : user_lookup("user", &u) == 0 ? "user" : "root");
+	snprintf(agent.default_user, sizeof(agent.default_user), "%s",
+		user			       ? user
+		: user_lookup("user", &u) == 0 ? "user"
+					       : "root");
 }
 
-/* One arena, and large blocks straight from the kernel: an idle agent is small, and a busy one gives back what it took. */
+/* One arena, and large blocks straight from the kernel: an idle agent is small, and a busy one
+ * gives back what it took. */
 static void memory_init(void)
 {
 	mallopt(M_ARENA_MAX, 1);
@@ -81,8 +88,8 @@ static int serve(const char *host, int port)
 	processes_init(agent.loop);
 	if (server_start(host, port, &why) < 0)
 		init_give_up(why.msg);
-	log_info("agent: serving on %s:%d after %lld ms, %lld of them ours", host, port, (long long)mono_ms(),
-		(long long)(mono_ms() - agent.started));
+	log_info("agent: serving on %s:%d after %lld ms, %lld of them ours", host, port,
+		(long long)mono_ms(), (long long)(mono_ms() - agent.started));
 	uv_run(agent.loop, UV_RUN_DEFAULT);
 	init_give_up("the loop has ended");
 }
@@ -90,10 +97,15 @@ static int serve(const char *host, int port)
 static int test_main(int argc, char **argv)
 {
 	static const struct option opts[] = {
-		{ "test", no_argument, NULL, 't' }, { "port", required_argument, NULL, 'p' }, { "root", required_argument, NULL, 'r' },
-		{ "user", required_argument, NULL, 'u' }, { "wait-init", no_argument, NULL, 'w' },
-		{ "slow-ms", required_argument, NULL, 's' }, { "help", no_argument, NULL, 'h' },
-		{ "version", no_argument, NULL, 'v' }, { 0 },
+		{ "test", no_argument, NULL, 't' },
+		{ "port", required_argument, NULL, 'p' },
+		{ "root", required_argument, NULL, 'r' },
+		{ "user", required_argument, NULL, 'u' },
+		{ "wait-init", no_argument, NULL, 'w' },
+		{ "slow-ms", required_argument, NULL, 's' },
+		{ "help", no_argument, NULL, 'h' },
+		{ "version", no_argument, NULL, 'v' },
+		{ 0 },
 	};
 	uint64_t port = AGENT_PORT, slow = (uint64_t)slow_reader_ms;
 	const char *user = NULL;

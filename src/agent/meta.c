@@ -27,7 +27,8 @@ static int add(struct meta *m, struct str key, struct str value)
 	for (char *p = k; *p; p++)
 		*p = (char)tolower((unsigned char)*p);
 	for (unsigned i = 0; i < m->n; i++) {
-		if (strcmp(m->v[i].key, k) == 0) { /* named twice: the first holds, as it does for other headers */
+		if (strcmp(m->v[i].key, k) ==
+			0) { /* named twice: the first holds, as it does for other headers */
 			free(k);
 			free(v);
 			return 0;
@@ -47,20 +48,25 @@ int meta_from_headers(struct meta *m, const struct http_head *h, struct fail *wh
 	for (unsigned i = 0; i < h->nheaders; i++) {
 		struct str key = h->headers[i].name, value = h->headers[i].value;
 
-		if (key.n <= strlen(HEADER) || !str_ieqz((struct str){ key.p, strlen(HEADER) }, HEADER))
+		if (key.n <= strlen(HEADER) ||
+			!str_ieqz((struct str){ key.p, strlen(HEADER) }, HEADER))
 			continue;
 		key = (struct str){ key.p + strlen(HEADER), key.n - strlen(HEADER) };
 		if (key.n > KEY_MAX)
-			return fail_set(why, -EINVAL, "metadata: a key of more than %d bytes", KEY_MAX);
+			return fail_set(
+				why, -EINVAL, "metadata: a key of more than %d bytes", KEY_MAX);
 		for (size_t j = 0; j < key.n; j++)
 			if (!token_byte((unsigned char)key.p[j]))
-				return fail_set(why, -EINVAL, "metadata: a key has a byte that does not belong into one");
+				return fail_set(why, -EINVAL,
+					"metadata: a key has a byte that does not belong into one");
 		for (size_t j = 0; j < value.n; j++)
 			if (value.p[j] < 0x20 || value.p[j] > 0x7e)
-				return fail_set(why, -EINVAL, "metadata: values are printable ASCII");
+				return fail_set(
+					why, -EINVAL, "metadata: values are printable ASCII");
 		sum += key.n + value.n;
 		if (sum > SUM_MAX || m->n == META_MAX)
-			return fail_set(why, -EINVAL, "metadata: at most %d keys and %d bytes in all", META_MAX, SUM_MAX);
+			return fail_set(why, -EINVAL,
+				"metadata: at most %d keys and %d bytes in all", META_MAX, SUM_MAX);
 		r = add(m, key, value);
 		if (r < 0)
 			return fail_set(why, r, "out of memory");

@@ -21,7 +21,8 @@ static int cpu_sample(struct cpu_sample *s)
 	if (file_read(AT_FDCWD, "/proc/stat", &text, 1024 * 1024) < 0)
 		return -EIO;
 	/* user nice system idle iowait irq softirq steal */
-	if (sscanf(text, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", v, v + 1, v + 2, v + 3, v + 4, v + 5, v + 6, v + 7) < 5)
+	if (sscanf(text, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", v, v + 1, v + 2, v + 3,
+		    v + 4, v + 5, v + 6, v + 7) < 5)
 		return -EIO;
 	*s = (struct cpu_sample){ .busy = v[0] + v[1] + v[2] + v[5] + v[6] };
 	for (unsigned i = 0; i < 8; i++)
@@ -31,7 +32,8 @@ static int cpu_sample(struct cpu_sample *s)
 	return 0;
 }
 
-/* Between this call and the one before; the first tells of the time since the boot. Of all processors together: 100 at most. */
+/* Between this call and the one before; the first tells of the time since the boot. Of all
+ * processors together: 100 at most. */
 static double cpu_used_pct(struct cpu_sample *now)
 {
 	static struct cpu_sample last;
@@ -59,7 +61,8 @@ void handle_metrics(struct http_exchange *x)
 	struct buf b;
 	struct jw w;
 
-	if (cpu_sample(&cpu) < 0 || file_read(AT_FDCWD, "/proc/meminfo", &mem, 64 * 1024) < 0 || statvfs("/", &disk) < 0) {
+	if (cpu_sample(&cpu) < 0 || file_read(AT_FDCWD, "/proc/meminfo", &mem, 64 * 1024) < 0 ||
+		statvfs("/", &disk) < 0) {
 		answer_error(x, 500, "the kernel's figures cannot be read");
 		return;
 	}

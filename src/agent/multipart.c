@@ -4,7 +4,8 @@
 
 enum { PREAMBLE, AFTER_DELIM, CLOSING, HEAD, BODY, EPILOGUE, BROKEN };
 
-/* One parameter at *S: "; key=value" or "; key="value"". false at the end or for rubbish. VALUE is still escaped. */
+/* One parameter at *S: "; key=value" or "; key="value"". false at the end or for rubbish. VALUE is
+ * still escaped. */
 static bool param_next(struct str *s, struct str *key, struct str *value, bool *quoted)
 {
 	size_t i = 0, at;
@@ -52,8 +53,10 @@ ssize_t header_param(struct str value, const char *key, char *out, size_t size)
 		if (!str_ieqz(k, key))
 			continue;
 		for (size_t i = 0; i < v.n; i++) {
-			/* Only these two are escaped by clients; a lone backslash belongs to the name. */
-			if (quoted && v.p[i] == '\\' && i + 1 < v.n && (v.p[i + 1] == '"' || v.p[i + 1] == '\\'))
+			/* Only these two are escaped by clients; a lone backslash belongs to the
+			 * name. */
+			if (quoted && v.p[i] == '\\' && i + 1 < v.n &&
+				(v.p[i + 1] == '"' || v.p[i + 1] == '\\'))
 				i++;
 			if (n + 1 >= size)
 				return -ENOBUFS;
@@ -77,7 +80,8 @@ int multipart_boundary(struct str ctype, char out[MULTIPART_BOUNDARY_MAX + 1])
 	return 0;
 }
 
-int multipart_init(struct multipart *m, const char *boundary, const struct multipart_cb *cb, void *arg)
+int multipart_init(
+	struct multipart *m, const char *boundary, const struct multipart_cb *cb, void *arg)
 {
 	int n;
 
@@ -114,7 +118,10 @@ static size_t unquote(char *p, size_t n)
 
 static int hexval(char c)
 {
-	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+	return c >= '0' && c <= '9'   ? c - '0'
+	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
+	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
+				      : -1;
 }
 
 /* RFC 5987: UTF-8''per%20cent. The length, or -EINVAL. */
@@ -130,7 +137,8 @@ static ssize_t unextend(char *p, size_t n)
 		return -EINVAL;
 	for (r = (size_t)(q + 1 - p); r < n; r++) {
 		if (p[r] == '%') {
-			int hi = n - r > 2 ? hexval(p[r + 1]) : -1, lo = n - r > 2 ? hexval(p[r + 2]) : -1;
+			int hi = n - r > 2 ? hexval(p[r + 1]) : -1,
+			    lo = n - r > 2 ? hexval(p[r + 2]) : -1;
 
 			if (hi < 0 || lo < 0)
 				return -EINVAL;
@@ -154,7 +162,8 @@ static int part_begin(struct multipart *m)
 		str_cut(rest, '\n', &line, &rest);
 		if (line.n > 0 && line.p[line.n - 1] == '\r')
 			line.n--;
-		if (line.n > 0 && str_cut(line, ':', &name, &value) && str_ieqz(str_trim(name), "content-disposition"))
+		if (line.n > 0 && str_cut(line, ':', &name, &value) &&
+			str_ieqz(str_trim(name), "content-disposition"))
 			disp = str_trim(value);
 	}
 	n = header_param(disp, "name", field, sizeof(field));
@@ -181,8 +190,8 @@ static int emit(struct multipart *m, const char *p, size_t n)
 	return m->cb->data((struct str){ p, n }, m->arg);
 }
 
-/* Body or preamble: passes on what is not a delimiter. A CR occurs in the delimiter only at its beginning, so that after a
- * mismatch nothing of what was matched can begin another one. */
+/* Body or preamble: passes on what is not a delimiter. A CR occurs in the delimiter only at its
+ * beginning, so that after a mismatch nothing of what was matched can begin another one. */
 static int feed_body(struct multipart *m, struct str *in)
 {
 	int r;
@@ -200,7 +209,8 @@ static int feed_body(struct multipart *m, struct str *in)
 				return 0;
 		}
 		if (in->p[0] != m->delim[m->matched]) {
-			/* In the preamble the CRLF before the first delimiter is only assumed, and nothing is passed on. */
+			/* In the preamble the CRLF before the first delimiter is only assumed, and
+			 * nothing is passed on. */
 			size_t held = m->matched;
 
 			m->matched = 0;
@@ -254,7 +264,7 @@ static int feed_after(struct multipart *m, struct str *in)
 static bool head_whole(const struct buf *b)
 {
 	return (b->n == 2 && memcmp(b->p, "\r\n", 2) == 0) ||
-		(b->n >= 4 && memcmp(b->p + b->n - 4, "\r\n\r\n", 4) == 0);
+	       (b->n >= 4 && memcmp(b->p + b->n - 4, "\r\n\r\n", 4) == 0);
 }
 
 static int feed_head(struct multipart *m, struct str *in)

@@ -1,4 +1,5 @@
-/* native.c - the host's own calls on processes, beyond E2B's: /space/processes, /space/kill, /space/stdin, /space/shutdown. */
+/* native.c - the host's own calls on processes, beyond E2B's: /space/processes, /space/kill,
+ * /space/stdin, /space/shutdown. */
 #include "agent/agent.h"
 
 #include <signal.h>
@@ -95,7 +96,9 @@ static void got_kill(struct http_exchange *x, struct str body, const struct fail
 		return;
 	}
 	p = process_by_pid((pid_t)q.pid, true);
-	r = !p ? -ESRCH : q.group ? process_signal_group(p, (int)q.signal) : process_signal(p, (int)q.signal);
+	r = !p	      ? -ESRCH
+	    : q.group ? process_signal_group(p, (int)q.signal)
+		      : process_signal(p, (int)q.signal);
 	if (r == -ESRCH)
 		answer_error(x, 404, "process with pid %lld not found", (long long)q.pid);
 	else if (r < 0)
@@ -109,7 +112,8 @@ void handle_kill(struct http_exchange *x)
 	http_body_whole(x, 4096, got_kill, NULL);
 }
 
-/* --- stdin, streamed: the next piece is read from the client when the process has taken the last --- */
+/* --- stdin, streamed: the next piece is read from the client when the process has taken the last
+ * --- */
 
 struct stdin_call {
 	struct http_exchange *x;
@@ -145,7 +149,9 @@ static void stdin_taken(int err, void *arg)
 
 	c->in = NULL;
 	if (err)
-		stdin_fail(c, 409, "the process has ended or closed its stdin before it took all of the input");
+		stdin_fail(c, 409,
+			"the process has ended or closed its stdin before it took all of the "
+			"input");
 	else if (c->all_here)
 		stdin_finish(c);
 	else
@@ -177,7 +183,8 @@ static void stdin_body(struct http_exchange *x, const char *data, ssize_t len, v
 		input_forget(c->in);
 	c->in = process_input(p, copy, (size_t)len, stdin_taken, c, &err);
 	if (!c->in)
-		stdin_fail(c, err == -ENOENT ? 409 : 500, err == -ENOENT ? "stdin is closed" : "too much input waits");
+		stdin_fail(c, err == -ENOENT ? 409 : 500,
+			err == -ENOENT ? "stdin is closed" : "too much input waits");
 	else
 		http_body_pause(x);
 }
@@ -198,7 +205,8 @@ void handle_stdin(struct http_exchange *x)
 	struct stdin_call *c;
 	uint64_t pid;
 
-	if (query_str(x, "pid", pid_text, sizeof(pid_text)) < 0 || str_u64(str_of(pid_text), INT32_MAX, &pid) < 0) {
+	if (query_str(x, "pid", pid_text, sizeof(pid_text)) < 0 ||
+		str_u64(str_of(pid_text), INT32_MAX, &pid) < 0) {
 		answer_error(x, 400, "pid: a number");
 		return;
 	}
@@ -209,7 +217,9 @@ void handle_stdin(struct http_exchange *x)
 		return;
 	}
 	if (p->ended || !p->has_stdin || (!p->tty && !p->stdin_end)) {
-		answer_error(x, 409, p->ended ? "the process has ended" : "the process has no stdin, or it is closed");
+		answer_error(x, 409,
+			p->ended ? "the process has ended"
+				 : "the process has no stdin, or it is closed");
 		return;
 	}
 	c = calloc(1, sizeof(*c));

@@ -62,7 +62,8 @@ static int join(const char *home, struct str rest, char out[PATH_LEN])
 	return 0;
 }
 
-int path_resolve(struct str path, const char *home, const char *workdir, char out[PATH_LEN], struct fail *why)
+int path_resolve(struct str path, const char *home, const char *workdir, char out[PATH_LEN],
+	struct fail *why)
 {
 	int r;
 
@@ -81,7 +82,8 @@ int path_resolve(struct str path, const char *home, const char *workdir, char ou
 		r = str_copy(out, PATH_LEN, path);
 	} else if (path.p[0] == '~') {
 		if (path.n > 1 && path.p[1] != '/')
-			return fail_set(why, -EINVAL, "cannot expand the home directory of another user");
+			return fail_set(
+				why, -EINVAL, "cannot expand the home directory of another user");
 		r = join(home, (struct str){ path.p + 1, path.n - 1 }, out);
 	} else {
 		r = join(home, path, out);

@@ -16,12 +16,14 @@
 
 #define ENDED_MAX 256
 #define ENDED_KEEP_MS (3600 * 1000)
-#define KEPT_LEAST (16ULL * MIB)	 /* of all processes' output; an eighth of the memory, within these */
+#define KEPT_LEAST                                                                                 \
+	(16ULL * MIB) /* of all processes' output; an eighth of the memory, within these */
 #define KEPT_MOST (256ULL * MIB)
-#define RING_LEAST (256 * KIB)	 /* room for readers that lag, however little is kept */
-#define READS_PER_TURN 8 /* chunks of one pipe before the loop looks at others */
+#define RING_LEAST (256 * KIB) /* room for readers that lag, however little is kept */
+#define READS_PER_TURN 8       /* chunks of one pipe before the loop looks at others */
 
-/* One of our ends of a pipe or terminal, with its poll handle. Freed when libuv has let go of the handle. */
+/* One of our ends of a pipe or terminal, with its poll handle. Freed when libuv has let go of the
+ * handle. */
 struct pipe_end {
 	uv_poll_t poll;
 	int fd, events;
@@ -196,7 +198,8 @@ static void inputs_write(struct process *p)
 	}
 }
 
-static struct input *input_add(struct process *p, char *data, size_t n, bool shut, input_done_fn *done, void *arg)
+static struct input *input_add(
+	struct process *p, char *data, size_t n, bool shut, input_done_fn *done, void *arg)
 {
 	struct input *in = calloc(1, sizeof(*in));
 
@@ -204,13 +207,16 @@ static struct input *input_add(struct process *p, char *data, size_t n, bool shu
 		free(data);
 		return NULL;
 	}
-	*in = (struct input){ .p = p, .data = data, .n = n, .close = shut, .done = done, .arg = arg };
+	*in = (struct input){
+		.p = p, .data = data, .n = n, .close = shut, .done = done, .arg = arg
+	};
 	link_add_tail(&p->inputs, &in->link);
 	p->input_bytes += n;
 	return in;
 }
 
-struct input *process_input(struct process *p, char *data, size_t n, input_done_fn *done, void *arg, int *err)
+struct input *process_input(
+	struct process *p, char *data, size_t n, input_done_fn *done, void *arg, int *err)
 {
 	struct input *in;
 
@@ -226,7 +232,8 @@ struct input *process_input(struct process *p, char *data, size_t n, input_done_
 	}
 	in = input_add(p, data, n, false, done, arg);
 	*err = in ? 0 : -ENOMEM;
-	process_flow(p); /* written at the loop's next turn, so that DONE is never called before we return */
+	process_flow(p); /* written at the loop's next turn, so that DONE is never called before we
+			    return */
 	return in;
 }
 
@@ -250,8 +257,8 @@ int process_close_stdin(struct process *p)
 
 static void subs_pump(struct process *p)
 {
-	link_each_safe(l, tmp, &p->subs)
-		container_of(l, struct sub, link)->pump(container_of(l, struct sub, link));
+	link_each_safe(l, tmp, &p->subs) container_of(l, struct sub, link)
+		->pump(container_of(l, struct sub, link));
 }
 
 static bool lags(struct process *p, int stream)
@@ -260,14 +267,14 @@ static bool lags(struct process *p, int stream)
 
 	if (link_empty(&p->subs))
 		return false;
-	ring_reserve(&p->out[stream], CHUNK_MAX); /* may find that there is less room than was thought */
+	ring_reserve(
+		&p->out[stream], CHUNK_MAX); /* may find that there is less room than was thought */
 	most = MIN(LAG_MAX, (uint64_t)MAX(p->out[stream].max, 2 * CHUNK_MAX) - CHUNK_MAX);
-	link_each_safe(l, tmp, &p->subs)
-		if (p->out[stream].end - container_of(l, struct sub, link)->at[stream] >= most)
-			return true;
+	link_each_safe(l, tmp,
+		&p->subs) if (p->out[stream].end - container_of(l, struct sub, link)->at[stream] >=
+			      most) return true;
 	return false;
 }
-
 
 /* One read. 1: there may be more; 0: nothing now; -1: at its end. */
 static int read_some(struct process *p, int stream)
@@ -302,7 +309,8 @@ static void on_ready(uv_poll_t *h, int status, int events)
 		events = UV_READABLE | UV_WRITABLE; /* the call itself will say what is wrong */
 	if ((events & UV_WRITABLE) && e == input_end(p))
 		inputs_write(p);
-	for (int i = 0; stream >= 0 && (events & (UV_READABLE | UV_DISCONNECT)) && i < READS_PER_TURN; i++)
+	for (int i = 0;
+		stream >= 0 && (events & (UV_READABLE | UV_DISCONNECT)) && i < READS_PER_TURN; i++)
 		if (p->read[stream] != e || lags(p, stream) || read_some(p, stream) <= 0)
 			break;
 	process_flow(p);
@@ -363,10 +371,12 @@ static void process_free(struct process *p)
 	free(p);
 }
 
-/* A machine that becomes another one begins with a clean list: what ended before, in its template, is no business of the clone's. */
+/* A machine that becomes another one begins with a clean list: what ended before, in its template,
+ * is no business of the clone's. */
 void processes_forget(void)
 {
-	link_each_safe(l, tmp, &all) {
+	link_each_safe(l, tmp, &all)
+	{
 		struct process *p = container_of(l, struct process, link);
 
 		if (!p->ended || !link_empty(&p->subs))
@@ -385,7 +395,8 @@ void processes_expire(void)
 	int64_t now = mono_ms();
 	uint64_t bytes = 0;
 
-	link_each_safe(l, tmp, &all) {
+	link_each_safe(l, tmp, &all)
+	{
 		struct process *p = container_of(l, struct process, link);
 
 		if (!p->ended || !link_empty(&p->subs))
@@ -399,7 +410,8 @@ void processes_expire(void)
 			nended--;
 		}
 	}
-	/* Newest first: those that do not fit any more lose their output, not their place in the list. */
+	/* Newest first: those that do not fit any more lose their output, not their place in the
+	 * list. */
 	for (struct link *l = all.prev; l != &all; l = l->prev) {
 		struct process *p = container_of(l, struct process, link);
 
@@ -413,7 +425,8 @@ void processes_expire(void)
 	}
 }
 
-/* Reads what is there already; what children still hold open, and perhaps still write to, is left to them. */
+/* Reads what is there already; what children still hold open, and perhaps still write to, is left
+ * to them. */
 static void drain_rest(struct process *p)
 {
 	for (int i = 0; i < 2; i++)
@@ -422,7 +435,8 @@ static void drain_rest(struct process *p)
 				break;
 }
 
-/* The group goes with its last process; until then /space/kill reaches what the command left behind. */
+/* The group goes with its last process; until then /space/kill reaches what the command left
+ * behind. */
 static void group_done(struct process *p)
 {
 	if (!p->cgroup || cgroup_populated(p->cgroup))
@@ -437,7 +451,8 @@ static void lingering_sweep(void)
 	if (nlingering == 0)
 		return;
 	nlingering = 0;
-	link_each_safe(l, tmp, &all) {
+	link_each_safe(l, tmp, &all)
+	{
 		struct process *p = container_of(l, struct process, link);
 
 		if (!p->ended || !p->cgroup)
@@ -455,7 +470,8 @@ void process_check_end(struct process *p)
 	if (p->kill_asked || p->deadline_hit || p->timeout_hit) {
 		drain_rest(p);
 	} else if (p->read[0] || p->read[1]) {
-		/* A terminal is over with its process: what remains in it comes with EIO soon, unless children hold it. */
+		/* A terminal is over with its process: what remains in it comes with EIO soon,
+		 * unless children hold it. */
 		return;
 	}
 	for (int i = 0; i < 2; i++)
@@ -620,11 +636,18 @@ static int wire(struct process *p, struct stdio *io)
 	return 0;
 }
 
-int process_start(const struct process_opts *o, struct process **out, bool *bad_cwd, struct fail *why)
+int process_start(
+	const struct process_opts *o, struct process **out, bool *bad_cwd, struct fail *why)
 {
 	struct stdio io = { { -1, -1, -1 }, { -1, -1, -1 } };
 	struct spawn s = {
-		.cmd = o->cmd, .argv = o->argv, .envp = o->envp, .path = o->path, .cwd = o->cwd, .user = o->user, .tty = o->tty,
+		.cmd = o->cmd,
+		.argv = o->argv,
+		.envp = o->envp,
+		.path = o->path,
+		.cwd = o->cwd,
+		.user = o->user,
+		.tty = o->tty,
 		.strict = o->strict,
 	};
 	autoclose int cgroup = -1;
@@ -695,7 +718,8 @@ struct link *processes_all(void)
 }
 
 /* Running ones before ended ones, newer before older: pids come again. */
-static struct process *find(bool (*is)(const struct process *p, const void *key), const void *key, bool ended_too)
+static struct process *find(
+	bool (*is)(const struct process *p, const void *key), const void *key, bool ended_too)
 {
 	struct process *ended = NULL;
 

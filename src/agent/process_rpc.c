@@ -53,7 +53,8 @@ static int env_add(struct env *e, json_t *members)
 	json_t *value;
 	int r = 0;
 
-	json_object_foreach (members, name, value) {
+	json_object_foreach(members, name, value)
+	{
 		if (!json_is_string(value))
 			return -EINVAL;
 		r = env_set(e, name, json_string_value(value));
@@ -101,7 +102,8 @@ struct start_req {
 
 static int start_parse(json_t *req, struct start_req *q, struct fail *why)
 {
-	json_t *process = msg_get(req, "process"), *pty = msg_get(req, "pty"), *size, *space = msg_get(req, "space");
+	json_t *process = msg_get(req, "process"), *pty = msg_get(req, "pty"), *size,
+	       *space = msg_get(req, "space");
 
 	*q = (struct start_req){ .cwd = "", .stdin_pipe = true, .keep = KEEP_DEFAULT };
 	if (!json_is_object(process))
@@ -113,10 +115,12 @@ static int start_parse(json_t *req, struct start_req *q, struct fail *why)
 		return fail_set(why, -EINVAL, "process.cwd: a string");
 	q->args = msg_get(process, "args");
 	if (q->args && (!json_is_array(q->args) || json_array_size(q->args) > ARGS_MAX))
-		return fail_set(why, -EINVAL, "process.args: an array of at most %d strings", ARGS_MAX);
+		return fail_set(
+			why, -EINVAL, "process.args: an array of at most %d strings", ARGS_MAX);
 	q->envs = msg_get(process, "envs");
 	if (q->envs && (!json_is_object(q->envs) || json_object_size(q->envs) > ENV_MAX))
-		return fail_set(why, -EINVAL, "process.envs: an object of at most %d strings", ENV_MAX);
+		return fail_set(
+			why, -EINVAL, "process.envs: an object of at most %d strings", ENV_MAX);
 	if (msg_str(req, "tag", &q->tag) < 0)
 		return fail_set(why, -EINVAL, "tag: a string");
 	if (msg_bool(req, "stdin", &q->stdin_pipe) < 0)
@@ -131,7 +135,8 @@ static int start_parse(json_t *req, struct start_req *q, struct fail *why)
 	if (msg_int(space, "deadline_ms", 0, INT32_MAX * 1000LL, &q->deadline_ms) < 0)
 		return fail_set(why, -EINVAL, "space.deadlineMs: a whole number of milliseconds");
 	if (msg_int(space, "keep_bytes", 0, KEEP_MAX, &q->keep) < 0)
-		return fail_set(why, -EINVAL, "space.keepBytes: a whole number from 0 to %d", KEEP_MAX);
+		return fail_set(
+			why, -EINVAL, "space.keepBytes: a whole number from 0 to %d", KEEP_MAX);
 	if (msg_bool(space, "strict", &q->strict) < 0)
 		return fail_set(why, -EINVAL, "space.strict: true or false");
 	return 0;
@@ -156,7 +161,8 @@ static char **argv_make(const struct start_req *q)
 }
 
 /* The working directory. 0, or the call has been answered. */
-static int start_cwd(struct rpc *r, const struct start_req *q, const struct user *u, char cwd[PATH_LEN])
+static int start_cwd(
+	struct rpc *r, const struct start_req *q, const struct user *u, char cwd[PATH_LEN])
 {
 	struct fail why;
 	struct stat st;
@@ -197,25 +203,46 @@ void rpc_start_process(struct rpc *r)
 	argv = argv_make(&q);
 	err = argv ? env_make(&env, &user, q.envs) : -EINVAL;
 	if (err < 0) {
-		rpc_fail(r->x, true, RPC_INVALID_ARGUMENT, !argv ? "process.args: strings" : err == -EINVAL ?
-				"process.envs: strings" : "the environment is too large");
+		rpc_fail(r->x, true, RPC_INVALID_ARGUMENT,
+			!argv		 ? "process.args: strings"
+			: err == -EINVAL ? "process.envs: strings"
+					 : "the environment is too large");
 		return;
 	}
 	o = (struct process_opts){
-		.cmd = q.cmd, .argv = argv, .envp = env.v, .path = env_get(&env, "PATH"), .cwd = cwd, .tag = q.tag, .user = &user,
-		.config = q.config, .stdin_pipe = q.stdin_pipe, .tty = q.tty, .strict = q.strict, .cols = (uint16_t)q.cols, .rows = (uint16_t)q.rows,
-		.keep = (size_t)q.keep, .deadline_ms = q.deadline_ms, .timeout_ms = r->timeout_ms,
+		.cmd = q.cmd,
+		.argv = argv,
+		.envp = env.v,
+		.path = env_get(&env, "PATH"),
+		.cwd = cwd,
+		.tag = q.tag,
+		.user = &user,
+		.config = q.config,
+		.stdin_pipe = q.stdin_pipe,
+		.tty = q.tty,
+		.strict = q.strict,
+		.cols = (uint16_t)q.cols,
+		.rows = (uint16_t)q.rows,
+		.keep = (size_t)q.keep,
+		.deadline_ms = q.deadline_ms,
+		.timeout_ms = r->timeout_ms,
 	};
 	err = process_start(&o, &p, &bad_cwd, &why);
 	if (err < 0) {
 		bool missing = q.strict && !bad_cwd && (err == -ENOENT || err == -ENOTDIR);
-		bool callers = bad_cwd || (q.strict && (err == -EACCES || err == -E2BIG || err == -ENOEXEC));
+		bool callers = bad_cwd ||
+			       (q.strict && (err == -EACCES || err == -E2BIG || err == -ENOEXEC));
 
 		log_debug("start: %s", why.msg);
-		rpc_fail(r->x, true, missing ? RPC_NOT_FOUND : callers ? RPC_INVALID_ARGUMENT : RPC_INTERNAL, "%s", why.msg);
+		rpc_fail(r->x, true,
+			missing	  ? RPC_NOT_FOUND
+			: callers ? RPC_INVALID_ARGUMENT
+				  : RPC_INTERNAL,
+			"%s", why.msg);
 		return;
 	}
-	reader_start(r->x, p, &(struct reader_opts){ .keepalive_ms = r->keepalive_ms, .starter = true });
+	reader_start(
+		r->x, p, &(struct reader_opts){ .keepalive_ms = r->keepalive_ms, .starter = true });
 }
 
 /* --- finding a process --- */
@@ -228,15 +255,20 @@ static struct process *selected(struct http_exchange *x, json_t *req, bool strea
 	struct process *p;
 	int64_t pid = 0;
 
-	if (msg_str(sel, "tag", &tag) < 0 || msg_int(sel, "pid", 0, UINT32_MAX, &pid) < 0 || (!tag && pid == 0)) {
-		rpc_fail(x, stream, RPC_INVALID_ARGUMENT, "process: {\"pid\":N} or {\"tag\":\"…\"}");
+	if (msg_str(sel, "tag", &tag) < 0 || msg_int(sel, "pid", 0, UINT32_MAX, &pid) < 0 ||
+		(!tag && pid == 0)) {
+		rpc_fail(
+			x, stream, RPC_INVALID_ARGUMENT, "process: {\"pid\":N} or {\"tag\":\"…\"}");
 		return NULL;
 	}
-	p = tag ? process_by_tag(tag, ended_too) : pid <= INT32_MAX ? process_by_pid((pid_t)pid, ended_too) : NULL;
+	p = tag		       ? process_by_tag(tag, ended_too)
+	    : pid <= INT32_MAX ? process_by_pid((pid_t)pid, ended_too)
+			       : NULL;
 	if (!p && tag)
 		rpc_fail(x, stream, RPC_NOT_FOUND, "process with tag %s not found", tag);
 	else if (!p)
-		rpc_fail(x, stream, RPC_NOT_FOUND, "process with pid %lld not found", (long long)pid);
+		rpc_fail(x, stream, RPC_NOT_FOUND, "process with pid %lld not found",
+			(long long)pid);
 	return p;
 }
 
@@ -244,20 +276,24 @@ void rpc_connect(struct rpc *r)
 {
 	json_t *from = msg_get(r->req, "from_offset");
 	struct process *p = selected(r->x, r->req, true, true);
-	struct reader_opts o = { .keepalive_ms = r->keepalive_ms, .timeout_ms = r->timeout_ms, .replay = from != NULL };
+	struct reader_opts o = {
+		.keepalive_ms = r->keepalive_ms, .timeout_ms = r->timeout_ms, .replay = from != NULL
+	};
 	int64_t at[2] = { 0, 0 };
 
 	if (!p)
 		return;
 	if (from && (!json_is_object(from) || msg_int(from, "stdout", 0, INT64_MAX, &at[0]) < 0 ||
-			msg_int(from, "stderr", 0, INT64_MAX, &at[1]) < 0)) {
-		rpc_fail(r->x, true, RPC_INVALID_ARGUMENT, "fromOffset: {\"stdout\":N,\"stderr\":N}");
+			    msg_int(from, "stderr", 0, INT64_MAX, &at[1]) < 0)) {
+		rpc_fail(r->x, true, RPC_INVALID_ARGUMENT,
+			"fromOffset: {\"stdout\":N,\"stderr\":N}");
 		return;
 	}
 	for (int i = 0; i < 2; i++) {
 		o.from[i] = (uint64_t)at[i];
 		if (from && o.from[i] > p->out[i].end) {
-			rpc_fail(r->x, true, RPC_OUT_OF_RANGE, "fromOffset.%s: %lld bytes is all there is so far",
+			rpc_fail(r->x, true, RPC_OUT_OF_RANGE,
+				"fromOffset.%s: %lld bytes is all there is so far",
 				i ? "stderr" : "stdout", (long long)p->out[i].end);
 			return;
 		}
@@ -278,7 +314,8 @@ void rpc_list(struct rpc *r)
 	jw_init(&w, &b);
 	jw_obj(&w, NULL);
 	jw_arr(&w, "processes");
-	link_each_safe(l, tmp, processes_all()) {
+	link_each_safe(l, tmp, processes_all())
+	{
 		struct process *p = container_of(l, struct process, link);
 
 		if (p->ended || p->killed)
@@ -309,14 +346,17 @@ void rpc_update(struct rpc *r)
 	if (!p)
 		return;
 	if (pty) {
-		if (msg_int(size, "cols", 0, 65535, &cols) < 0 || msg_int(size, "rows", 0, 65535, &rows) < 0) {
-			rpc_fail(r->x, false, RPC_INVALID_ARGUMENT, "pty.size: cols and rows from 0 to 65535");
+		if (msg_int(size, "cols", 0, 65535, &cols) < 0 ||
+			msg_int(size, "rows", 0, 65535, &rows) < 0) {
+			rpc_fail(r->x, false, RPC_INVALID_ARGUMENT,
+				"pty.size: cols and rows from 0 to 65535");
 			return;
 		}
 		err = process_resize(p, (uint16_t)cols, (uint16_t)rows);
 		if (err < 0) {
-			rpc_fail(r->x, false, RPC_INTERNAL, err == -ENOTTY ? "the process has no terminal" :
-					"the terminal could not be resized");
+			rpc_fail(r->x, false, RPC_INTERNAL,
+				err == -ENOTTY ? "the process has no terminal"
+					       : "the terminal could not be resized");
 			return;
 		}
 	}
@@ -337,7 +377,8 @@ static void input_taken(int err, void *arg)
 
 	c->in = NULL; /* on_close frees C */
 	if (err)
-		rpc_fail(c->x, false, RPC_INTERNAL, "stdin is closed: the process has ended or does not read it any more");
+		rpc_fail(c->x, false, RPC_INTERNAL,
+			"stdin is closed: the process has ended or does not read it any more");
 	else
 		rpc_reply(c->x, NULL);
 }
@@ -352,7 +393,8 @@ static void input_gone(struct http_exchange *x, int err, void *arg)
 }
 
 /* Bytes of member "input" that fit the process. 0, or the reason in words. */
-static const char *input_bytes(struct process *p, json_t *input, char **data, size_t *n, enum rpc_code *code)
+static const char *input_bytes(
+	struct process *p, json_t *input, char **data, size_t *n, enum rpc_code *code)
 {
 	json_t *text = msg_get(input, "stdin"), *pty = msg_get(input, "pty");
 
@@ -402,7 +444,8 @@ void rpc_send_input(struct rpc *r)
 	c->in = process_input(p, data, n, input_taken, c, &err);
 	if (!c->in)
 		rpc_fail(r->x, false, err == -ENOENT ? RPC_INTERNAL : RPC_RESOURCE_EXHAUSTED, "%s",
-			err == -ENOENT ? "stdin is closed" : "too much input waits for the process to read it");
+			err == -ENOENT ? "stdin is closed"
+				       : "too much input waits for the process to read it");
 }
 
 /* StreamInput: a start message naming the process, then data and keepalives, read whole. */
@@ -413,7 +456,8 @@ void rpc_stream_input_body(struct http_exchange *x, struct str body)
 	uint8_t flags;
 	int r;
 
-	while ((r = frame_next(&body, RPC_BODY_MAX, &flags, &payload)) == 1 && !(flags & FRAME_END)) {
+	while ((r = frame_next(&body, RPC_BODY_MAX, &flags, &payload)) == 1 &&
+		!(flags & FRAME_END)) {
 		autojson json_t *msg = json_read(payload, NULL);
 		json_t *start = msg_get(msg, "start"), *data = msg_get(msg, "data");
 		enum rpc_code code;
@@ -436,12 +480,14 @@ void rpc_stream_input_body(struct http_exchange *x, struct str body)
 		}
 		bad = input_bytes(p, msg_get(data, "input"), &bytes, &n, &code);
 		if (bad || (!process_input(p, bytes, n, NULL, NULL, &err) && err < 0)) {
-			rpc_fail(x, true, bad ? code : RPC_INTERNAL, "%s", bad ? bad : "stdin is closed or too much input waits");
+			rpc_fail(x, true, bad ? code : RPC_INTERNAL, "%s",
+				bad ? bad : "stdin is closed or too much input waits");
 			return;
 		}
 	}
 	if (r < 0 || body.n > 0) {
-		rpc_fail(x, true, RPC_INVALID_ARGUMENT, "the request is not a sequence of enveloped messages");
+		rpc_fail(x, true, RPC_INVALID_ARGUMENT,
+			"the request is not a sequence of enveloped messages");
 		return;
 	}
 	rpc_start(x);
@@ -451,7 +497,8 @@ void rpc_stream_input_body(struct http_exchange *x, struct str body)
 
 void rpc_stream_input(struct rpc *r)
 {
-	rpc_fail(r->x, true, RPC_UNIMPLEMENTED, "not reached: its body is read by rpc_stream_input_body");
+	rpc_fail(r->x, true, RPC_UNIMPLEMENTED,
+		"not reached: its body is read by rpc_stream_input_body");
 }
 
 void rpc_close_stdin(struct rpc *r)
@@ -461,7 +508,9 @@ void rpc_close_stdin(struct rpc *r)
 	if (!p)
 		return;
 	if (process_close_stdin(p) == -ENOTTY)
-		rpc_fail(r->x, false, RPC_UNKNOWN, "cannot close stdin for PTY process: send the end-of-file character instead");
+		rpc_fail(r->x, false, RPC_UNKNOWN,
+			"cannot close stdin for PTY process: send the end-of-file character "
+			"instead");
 	else
 		rpc_reply(r->x, NULL);
 }
@@ -482,14 +531,16 @@ void rpc_send_signal(struct rpc *r)
 	else if (json_is_string(v) && strcmp(json_string_value(v), "SIGNAL_SIGTERM") == 0)
 		sig = 15;
 	else if (msg_int(r->req, "signal", 1, 64, &sig) < 0 || sig == 0) {
-		rpc_fail(r->x, false, RPC_UNIMPLEMENTED, "signal: SIGNAL_SIGKILL, SIGNAL_SIGTERM or a number from 1 to 64");
+		rpc_fail(r->x, false, RPC_UNIMPLEMENTED,
+			"signal: SIGNAL_SIGKILL, SIGNAL_SIGTERM or a number from 1 to 64");
 		return;
 	}
 	err = process_signal(p, (int)sig);
 	if (err == -ESRCH)
 		rpc_fail(r->x, false, RPC_NOT_FOUND, "process with pid %d not found", (int)p->pid);
 	else if (err < 0)
-		rpc_fail(r->x, false, RPC_INTERNAL, "the signal was not delivered: %s", strerror(-err));
+		rpc_fail(r->x, false, RPC_INTERNAL, "the signal was not delivered: %s",
+			strerror(-err));
 	else
 		rpc_reply(r->x, NULL);
 }

@@ -50,7 +50,8 @@ static int signal_session(pid_t sid, int sig)
 		if (e->d_name[0] < '1' || e->d_name[0] > '9')
 			continue;
 		snprintf(path, sizeof(path), "/proc/%s/stat", e->d_name);
-		if (file_read(AT_FDCWD, path, &text, 4096) <= 0 || !(close_paren = strrchr(text, ')')))
+		if (file_read(AT_FDCWD, path, &text, 4096) <= 0 ||
+			!(close_paren = strrchr(text, ')')))
 			continue;
 		if (sscanf(close_paren + 1, " %*c %*d %*d %d", &session) == 1 && session == sid &&
 			kill(atoi(e->d_name), sig) == 0)
@@ -81,14 +82,30 @@ void process_status_text(const struct process *p, char out[64], int *code)
 {
 	/* Go's words, which E2B's clients show */
 	static const char *const names[] = {
-		[SIGHUP] = "hangup", [SIGINT] = "interrupt", [SIGQUIT] = "quit", [SIGILL] = "illegal instruction",
-		[SIGTRAP] = "trace/breakpoint trap", [SIGABRT] = "aborted", [SIGBUS] = "bus error",
-		[SIGFPE] = "floating point exception", [SIGKILL] = "killed", [SIGUSR1] = "user defined signal 1",
-		[SIGSEGV] = "segmentation fault", [SIGUSR2] = "user defined signal 2", [SIGPIPE] = "broken pipe",
-		[SIGALRM] = "alarm clock", [SIGTERM] = "terminated", [SIGSTKFLT] = "stack fault",
-		[SIGCHLD] = "child exited", [SIGXCPU] = "CPU time limit exceeded", [SIGXFSZ] = "file size limit exceeded",
-		[SIGVTALRM] = "virtual timer expired", [SIGPROF] = "profiling timer expired", [SIGIO] = "I/O possible",
-		[SIGPWR] = "power failure", [SIGSYS] = "bad system call",
+		[SIGHUP] = "hangup",
+		[SIGINT] = "interrupt",
+		[SIGQUIT] = "quit",
+		[SIGILL] = "illegal instruction",
+		[SIGTRAP] = "trace/breakpoint trap",
+		[SIGABRT] = "aborted",
+		[SIGBUS] = "bus error",
+		[SIGFPE] = "floating point exception",
+		[SIGKILL] = "killed",
+		[SIGUSR1] = "user defined signal 1",
+		[SIGSEGV] = "segmentation fault",
+		[SIGUSR2] = "user defined signal 2",
+		[SIGPIPE] = "broken pipe",
+		[SIGALRM] = "alarm clock",
+		[SIGTERM] = "terminated",
+		[SIGSTKFLT] = "stack fault",
+		[SIGCHLD] = "child exited",
+		[SIGXCPU] = "CPU time limit exceeded",
+		[SIGXFSZ] = "file size limit exceeded",
+		[SIGVTALRM] = "virtual timer expired",
+		[SIGPROF] = "profiling timer expired",
+		[SIGIO] = "I/O possible",
+		[SIGPWR] = "power failure",
+		[SIGSYS] = "bad system call",
 	};
 
 	if (WIFSIGNALED(p->status)) {
@@ -98,7 +115,8 @@ void process_status_text(const struct process *p, char out[64], int *code)
 
 		snprintf(number, sizeof(number), "signal %u", sig);
 		*code = -1;
-		snprintf(out, 64, "signal: %s%s", name ? name : number, WCOREDUMP(p->status) ? " (core dumped)" : "");
+		snprintf(out, 64, "signal: %s%s", name ? name : number,
+			WCOREDUMP(p->status) ? " (core dumped)" : "");
 		return;
 	}
 	*code = WEXITSTATUS(p->status);

@@ -24,7 +24,8 @@ enum range_kind range_parse(struct str value, uint64_t size, uint64_t *from, uin
 		*from = size - *len;
 		return RANGE_PART;
 	}
-	if (str_u64(a, UINT64_MAX, &lo) < 0 || (b.n > 0 && (str_u64(b, UINT64_MAX, &hi) < 0 || hi < lo)))
+	if (str_u64(a, UINT64_MAX, &lo) < 0 ||
+		(b.n > 0 && (str_u64(b, UINT64_MAX, &hi) < 0 || hi < lo)))
 		return RANGE_WHOLE;
 	if (lo >= size)
 		return RANGE_UNSATISFIABLE;
@@ -34,7 +35,8 @@ enum range_kind range_parse(struct str value, uint64_t size, uint64_t *from, uin
 }
 
 static const char days[7][4] = { "Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat" };
-static const char months[12][4] = { "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec" };
+static const char months[12][4] = { "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep",
+	"Oct", "Nov", "Dec" };
 
 void http_date_format(char out[HTTP_DATE_LEN], int64_t unix_s)
 {
@@ -45,8 +47,9 @@ void http_date_format(char out[HTTP_DATE_LEN], int64_t unix_s)
 		t = 0;
 		gmtime_r(&t, &tm);
 	}
-	snprintf(out, HTTP_DATE_LEN, "%s, %02d %s %04d %02d:%02d:%02d GMT", days[tm.tm_wday % 7], tm.tm_mday % 100,
-		months[tm.tm_mon % 12], (tm.tm_year + 1900) % 10000, tm.tm_hour % 100, tm.tm_min % 100, tm.tm_sec % 100);
+	snprintf(out, HTTP_DATE_LEN, "%s, %02d %s %04d %02d:%02d:%02d GMT", days[tm.tm_wday % 7],
+		tm.tm_mday % 100, months[tm.tm_mon % 12], (tm.tm_year + 1900) % 10000,
+		tm.tm_hour % 100, tm.tm_min % 100, tm.tm_sec % 100);
 }
 
 int http_date_parse(struct str s, int64_t *unix_s)
@@ -57,8 +60,9 @@ int http_date_parse(struct str s, int64_t *unix_s)
 
 	if (s.n != 29 || str_copy(text, sizeof(text), s) < 0)
 		return -EINVAL;
-	if (sscanf(text + 4, " %2d %3s %4d %2d:%2d:%2d %3s", &tm.tm_mday, month, &tm.tm_year, &tm.tm_hour, &tm.tm_min, &tm.tm_sec,
-		    end) != 7 || strcmp(end, "GMT") != 0)
+	if (sscanf(text + 4, " %2d %3s %4d %2d:%2d:%2d %3s", &tm.tm_mday, month, &tm.tm_year,
+		    &tm.tm_hour, &tm.tm_min, &tm.tm_sec, end) != 7 ||
+		strcmp(end, "GMT") != 0)
 		return -EINVAL;
 	for (m = 0; m < 12; m++)
 		if (strcmp(month, months[m]) == 0)
@@ -102,13 +106,31 @@ const char *media_type(const char *name, struct str head)
 	static const struct {
 		const char *end, *type;
 	} types[] = {
-		{ ".txt", "text/plain; charset=utf-8" }, { ".html", "text/html; charset=utf-8" }, { ".htm", "text/html; charset=utf-8" },
-		{ ".css", "text/css; charset=utf-8" }, { ".js", "text/javascript; charset=utf-8" }, { ".mjs", "text/javascript; charset=utf-8" },
-		{ ".json", "application/json" }, { ".xml", "text/xml; charset=utf-8" }, { ".csv", "text/csv; charset=utf-8" },
-		{ ".md", "text/markdown; charset=utf-8" }, { ".svg", "image/svg+xml" }, { ".png", "image/png" }, { ".jpg", "image/jpeg" },
-		{ ".jpeg", "image/jpeg" }, { ".gif", "image/gif" }, { ".webp", "image/webp" }, { ".ico", "image/x-icon" },
-		{ ".pdf", "application/pdf" }, { ".wasm", "application/wasm" }, { ".zip", "application/zip" }, { ".gz", "application/gzip" },
-		{ ".tar", "application/x-tar" }, { ".mp3", "audio/mpeg" }, { ".mp4", "video/mp4" }, { ".webm", "video/webm" },
+		{ ".txt", "text/plain; charset=utf-8" },
+		{ ".html", "text/html; charset=utf-8" },
+		{ ".htm", "text/html; charset=utf-8" },
+		{ ".css", "text/css; charset=utf-8" },
+		{ ".js", "text/javascript; charset=utf-8" },
+		{ ".mjs", "text/javascript; charset=utf-8" },
+		{ ".json", "application/json" },
+		{ ".xml", "text/xml; charset=utf-8" },
+		{ ".csv", "text/csv; charset=utf-8" },
+		{ ".md", "text/markdown; charset=utf-8" },
+		{ ".svg", "image/svg+xml" },
+		{ ".png", "image/png" },
+		{ ".jpg", "image/jpeg" },
+		{ ".jpeg", "image/jpeg" },
+		{ ".gif", "image/gif" },
+		{ ".webp", "image/webp" },
+		{ ".ico", "image/x-icon" },
+		{ ".pdf", "application/pdf" },
+		{ ".wasm", "application/wasm" },
+		{ ".zip", "application/zip" },
+		{ ".gz", "application/gzip" },
+		{ ".tar", "application/x-tar" },
+		{ ".mp3", "audio/mpeg" },
+		{ ".mp4", "video/mp4" },
+		{ ".webm", "video/webm" },
 	};
 	struct str n = str_of(name);
 

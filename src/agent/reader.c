@@ -13,14 +13,14 @@ int64_t slow_reader_ms = 60 * 1000;
 struct reader {
 	struct sub sub;
 	struct http_exchange *x;
-	uv_timer_t timer;    /* keepalive, deadline, slow readers: armed for whichever is due first */
+	uv_timer_t timer; /* keepalive, deadline, slow readers: armed for whichever is due first */
 	bool starter, finished;
-	bool blocked;	     /* above high water: wait for the drain */
+	bool blocked; /* above high water: wait for the drain */
 	int64_t keepalive_ms, last_sent_ms;
 	int64_t deadline_ms; /* mono; 0: none */
 	int64_t progress_ms; /* while blocked: when the client last took something */
 	size_t unsent;
-	unsigned next;	     /* stream to look at first */
+	unsigned next; /* stream to look at first */
 };
 
 static void on_timer(uv_timer_t *t);
@@ -166,7 +166,8 @@ static void pump(struct sub *s)
 		if (!p->ended)
 			return;
 		if (p->timeout_hit && r->starter) {
-			finish(r, RPC_DEADLINE_EXCEEDED, "the command took longer than its timeout and was killed");
+			finish(r, RPC_DEADLINE_EXCEEDED,
+				"the command took longer than its timeout and was killed");
 		} else {
 			send_end(r);
 			finish(r, RPC_OK, NULL);
@@ -187,7 +188,8 @@ static void on_drain(struct http_exchange *x, void *arg)
 	arm(r);
 }
 
-/* The last event of a client that has stopped reading; it finds it when it reads on, and knows from where to continue. */
+/* The last event of a client that has stopped reading; it finds it when it reads on, and knows from
+ * where to continue. */
 static void let_go(struct reader *r)
 {
 	char msg[160];
@@ -199,8 +201,10 @@ static void let_go(struct reader *r)
 	jw_int(&w, "stdout", (int64_t)r->sub.at[0]);
 	jw_int(&w, "stderr", (int64_t)r->sub.at[1]);
 	emit(r, &b, &w);
-	snprintf(msg, sizeof(msg), "nothing was read for %lld s; connect again from stdout %llu, stderr %llu",
-		(long long)(slow_reader_ms / 1000), (unsigned long long)r->sub.at[0], (unsigned long long)r->sub.at[1]);
+	snprintf(msg, sizeof(msg),
+		"nothing was read for %lld s; connect again from stdout %llu, stderr %llu",
+		(long long)(slow_reader_ms / 1000), (unsigned long long)r->sub.at[0],
+		(unsigned long long)r->sub.at[1]);
 	finish(r, RPC_ABORTED, msg);
 }
 

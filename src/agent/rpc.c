@@ -218,8 +218,9 @@ static bool unwrap(struct http_exchange *x, struct str *body)
 		*body = payload;
 		return true;
 	}
-	rpc_fail(x, true, RPC_INVALID_ARGUMENT, r == -EBADMSG ? "the envelope is compressed or not one" :
-			"the request must be one enveloped message");
+	rpc_fail(x, true, RPC_INVALID_ARGUMENT,
+		r == -EBADMSG ? "the envelope is compressed or not one"
+			      : "the request must be one enveloped message");
 	return false;
 }
 
@@ -231,7 +232,7 @@ static void got_body(struct http_exchange *x, struct str body, const struct fail
 	struct fail bad = { 0 };
 
 	if (why->err)
-		return; /* answered already */
+		return;			 /* answered already */
 	if (m->fn == rpc_stream_input) { /* the only one whose request is a stream */
 		rpc_stream_input_body(x, body);
 		return;
@@ -240,7 +241,8 @@ static void got_body(struct http_exchange *x, struct str body, const struct fail
 		return;
 	req = json_read(body, &bad);
 	if (!req || !json_is_object(req)) {
-		rpc_fail(x, m->stream, RPC_INVALID_ARGUMENT, "the message is not a JSON object: %s", bad.msg);
+		rpc_fail(x, m->stream, RPC_INVALID_ARGUMENT, "the message is not a JSON object: %s",
+			bad.msg);
 		return;
 	}
 	r.req = req;

@@ -1,7 +1,7 @@
 /* rpc.h - Connect calls over the HTTP server: unary ones and server streams.
  *
- * An error of a stream goes into its last envelope, with HTTP 200, because E2B's clients look nowhere else; that of a unary call is
- * an HTTP status and a body. */
+ * An error of a stream goes into its last envelope, with HTTP 200, because E2B's clients look
+ * nowhere else; that of a unary call is an HTTP status and a body. */
 #ifndef SPACE_AGENT_RPC_H
 #define SPACE_AGENT_RPC_H
 
@@ -11,12 +11,13 @@
 #define RPC_BODY_MAX (16 * 1024 * 1024)
 #define KEEPALIVE_DEFAULT_MS (90 * 1000)
 
-/* A call, for the time of its function: what is needed longer has to be copied (a reference to req may be taken). */
+/* A call, for the time of its function: what is needed longer has to be copied (a reference to req
+ * may be taken). */
 struct rpc {
 	struct http_exchange *x;
 	json_t *req;
 	bool stream;
-	int64_t timeout_ms;   /* Connect-Timeout-Ms; 0: none */
+	int64_t timeout_ms; /* Connect-Timeout-Ms; 0: none */
 	int64_t keepalive_ms;
 };
 typedef void rpc_fn(struct rpc *r);
@@ -35,10 +36,13 @@ int rpc_user(struct rpc *r, struct user *u);
 int rpc_path(struct rpc *r, const char *name, const struct user *u, char out[PATH_LEN]);
 
 void rpc_reply(struct http_exchange *x, struct buf *body); /* empties BODY; none at all: "{}" */
-void rpc_fail(struct http_exchange *x, bool stream, enum rpc_code code, const char *fmt, ...) PRINTF(4, 5);
-void rpc_fail_errno(struct http_exchange *x, bool stream, int err, const char *msg); /* the code is found from the errno */
+void rpc_fail(struct http_exchange *x, bool stream, enum rpc_code code, const char *fmt, ...)
+	PRINTF(4, 5);
+void rpc_fail_errno(struct http_exchange *x, bool stream, int err,
+	const char *msg); /* the code is found from the errno */
 
-/* Streams. A frame is built in B after rpc_frame(), and rpc_send() returns as http_write does; it empties B. */
+/* Streams. A frame is built in B after rpc_frame(), and rpc_send() returns as http_write does; it
+ * empties B. */
 void rpc_start(struct http_exchange *x);
 void rpc_frame(struct buf *b);
 int rpc_send(struct http_exchange *x, struct buf *b);

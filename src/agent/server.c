@@ -6,7 +6,8 @@
 #include "agent/rpc.h"
 #include "base/random.h"
 
-#define TOKEN_MESSAGE "unauthorized access, please provide a valid access token or method signing if supported"
+#define TOKEN_MESSAGE                                                                              \
+	"unauthorized access, please provide a valid access token or method signing if supported"
 
 enum route_flags {
 	HOST_ONLY = 1, /* from the host's address, whatever the token */
@@ -115,7 +116,8 @@ int query_path(struct http_exchange *x, const char *key, const struct user *u, c
 	ssize_t n = query_str(x, key, path, sizeof(path));
 
 	if (n < 0 && n != -ENOENT) {
-		answer_error(x, 400, "%s: the path is too long or has a malformed escape or a NUL byte", key);
+		answer_error(x, 400,
+			"%s: the path is too long or has a malformed escape or a NUL byte", key);
 		return (int)n;
 	}
 	if (n < 0)
@@ -136,7 +138,8 @@ static const struct route *route_find(const struct http_head *h, bool *other_met
 		size_t n = strlen(routes[i].path);
 		bool prefix = routes[i].path[n - 1] == '/';
 
-		if (!(prefix ? str_starts(h->path, routes[i].path) : str_eqz(h->path, routes[i].path)))
+		if (!(prefix ? str_starts(h->path, routes[i].path)
+			     : str_eqz(h->path, routes[i].path)))
 			continue;
 		if (str_eqz(h->method, routes[i].method))
 			return &routes[i];
@@ -152,7 +155,8 @@ static void preflight(struct http_exchange *x)
 
 	if (asked.p && asked.n > 0)
 		(void)str_copy(headers, sizeof(headers), asked);
-	http_add_header(x, "Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+	http_add_header(
+		x, "Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
 	http_add_header(x, "Access-Control-Allow-Headers", headers);
 	http_add_header(x, "Access-Control-Max-Age", "7200");
 	http_respond_empty(x, 204);
@@ -176,7 +180,8 @@ static void on_request(struct http_exchange *x, void *arg)
 	if (!r)
 		m = rpc_find(h->path);
 	if (!r && (!m || !str_eqz(h->method, "POST"))) {
-		answer_error(x, other || m ? 405 : 404, other || m ? "this path takes another method" : "no such path");
+		answer_error(x, other || m ? 405 : 404,
+			other || m ? "this path takes another method" : "no such path");
 		return;
 	}
 	flags = r ? r->flags : 0;
@@ -185,7 +190,9 @@ static void on_request(struct http_exchange *x, void *arg)
 		return;
 	}
 	if ((agent.frozen && !(flags & ALWAYS)) || (!agent.ready && !(flags & EARLY))) {
-		answer_error(x, 503, agent.frozen ? "frozen: only /init is served" : "waiting for the first /init");
+		answer_error(x, 503,
+			agent.frozen ? "frozen: only /init is served"
+				     : "waiting for the first /init");
 		return;
 	}
 	if (!(flags & (HOST_ONLY | NO_TOKEN)) && !token_ok(x, &present)) {
@@ -203,7 +210,8 @@ int server_start(const char *host, int port, struct fail *why)
 	struct http_server_opts o = {
 		.max_conns = 4096,
 		.idle_timeout_ms = 640 * 1000,
-		/* Longer than the 60 s after which a slow reader is let go, so that it still finds the event that says so. */
+		/* Longer than the 60 s after which a slow reader is let go, so that it still finds
+		   the event that says so. */
 		.write_timeout_ms = 300 * 1000,
 		.body_timeout_ms = 300 * 1000,
 		.high_water = 128 * 1024,

@@ -1,4 +1,5 @@
-#define OPENSSL_SUPPRESS_DEPRECATED /* the plain SHA256_* calls: 14 KB of a static program instead of 3 MB */
+#define OPENSSL_SUPPRESS_DEPRECATED /* the plain SHA256_* calls: 14 KB of a static program instead \
+				       of 3 MB */
 #include "agent/sign.h"
 
 #include <openssl/sha.h>
@@ -7,8 +8,8 @@
 #include "base/clock.h"
 #include "base/random.h"
 
-void signature_make(char out[SIGNATURE_MAX], const char *path, const char *operation, const char *username, const char *token,
-	const char *expiration)
+void signature_make(char out[SIGNATURE_MAX], const char *path, const char *operation,
+	const char *username, const char *token, const char *expiration)
 {
 	const char *parts[] = { path, operation, username, token, expiration };
 	uint8_t digest[32];
@@ -32,7 +33,8 @@ void signature_make(char out[SIGNATURE_MAX], const char *path, const char *opera
 
 bool files_allowed(struct http_exchange *x, const char *operation)
 {
-	char path[PATH_LEN] = "", user[USER_NAME_MAX] = "", given[SIGNATURE_MAX + 64] = "", exp[32] = "", want[SIGNATURE_MAX];
+	char path[PATH_LEN] = "", user[USER_NAME_MAX] = "", given[SIGNATURE_MAX + 64] = "",
+	     exp[32] = "", want[SIGNATURE_MAX];
 	bool present, expires;
 	uint64_t at = 0;
 	ssize_t n;
@@ -45,7 +47,9 @@ bool files_allowed(struct http_exchange *x, const char *operation)
 	}
 	n = query_str(x, "signature", given, sizeof(given));
 	if (n <= 0) {
-		answer_error(x, 401, n == -ENOENT || n == 0 ? "missing signature query parameter" : "invalid signature");
+		answer_error(x, 401,
+			n == -ENOENT || n == 0 ? "missing signature query parameter"
+					       : "invalid signature");
 		return false;
 	}
 	n = query_str(x, "path", path, sizeof(path));

@@ -22,19 +22,23 @@
 #endif
 
 struct clone3_args {
-	uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
+	uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid,
+		set_tid_size, cgroup;
 };
 
-/* What the child tells before it executes; in memory that both see even where the rest is copied. */
+/* What the child tells before it executes; in memory that both see even where the rest is copied.
+ */
 struct report {
 	volatile enum spawn_step step;
 	volatile int err;
 };
 
-/* The raw calls: glibc's would make all threads of the process change their ids, and here these are the agent's. */
+/* The raw calls: glibc's would make all threads of the process change their ids, and here these are
+ * the agent's. */
 static int become(const struct user *u)
 {
-	if (syscall(SYS_setgroups, u->ngroups, u->groups) < 0 || syscall(SYS_setresgid, u->gid, u->gid, u->gid) < 0 ||
+	if (syscall(SYS_setgroups, u->ngroups, u->groups) < 0 ||
+		syscall(SYS_setresgid, u->gid, u->gid, u->gid) < 0 ||
 		syscall(SYS_setresuid, u->uid, u->uid, u->uid) < 0)
 		return -errno;
 	return 0;
@@ -49,7 +53,8 @@ static void say(const char *a, const char *b, const char *c)
 			return;
 }
 
-/* Executes FILE; for a script without "#!" through /bin/sh, as shells and execvp do. Returns only on failure. */
+/* Executes FILE; for a script without "#!" through /bin/sh, as shells and execvp do. Returns only
+ * on failure. */
 static int exec_file(const struct spawn *s, const char *file)
 {
 	enum { ARGS_MAX = 1024 };
@@ -79,8 +84,10 @@ static _Noreturn void exec_or_127(const struct spawn *s, struct report *told)
 	} else if (s->cmd[0] != '\0') {
 		while (dir && err != 0) {
 			size_t n = strcspn(dir, ":");
-			int len = snprintf(file, sizeof(file), "%.*s%s%s", (int)MIN(n, (size_t)PATH_LEN), dir, n ? "/" : "", s->cmd);
-			int e = len > 0 && (size_t)len < sizeof(file) ? exec_file(s, file) : ENAMETOOLONG;
+			int len = snprintf(file, sizeof(file), "%.*s%s%s",
+				(int)MIN(n, (size_t)PATH_LEN), dir, n ? "/" : "", s->cmd);
+			int e = len > 0 && (size_t)len < sizeof(file) ? exec_file(s, file)
+								      : ENAMETOOLONG;
 
 			if (e != ENOENT && e != ENOTDIR && e != ENAMETOOLONG)
 				err = e; /* something is there: worth more than "not found" */
@@ -98,12 +105,15 @@ static _Noreturn void exec_or_127(const struct spawn *s, struct report *told)
 		say("exec: ", s->cmd, ": not found\n");
 		_exit(127);
 	}
-	say("exec: ", s->cmd, err == EACCES ? ": Permission denied\n" : err == E2BIG ? ": Argument list too long\n" :
-			": cannot be executed\n");
+	say("exec: ", s->cmd,
+		err == EACCES  ? ": Permission denied\n"
+		: err == E2BIG ? ": Argument list too long\n"
+			       : ": cannot be executed\n");
 	_exit(126);
 }
 
-/* Runs in the child, in the agent's memory: system calls only, nothing allocated, nothing of the agent's changed. */
+/* Runs in the child, in the agent's memory: system calls only, nothing allocated, nothing of the
+ * agent's changed. */
 static _Noreturn void child(const struct spawn *s, struct report *told)
 {
 	static const char oom[] = "100";
@@ -142,7 +152,8 @@ fail:
 	_exit(126);
 }
 
-/* A sanitizer marks the stack that code runs on, and the child never comes back to unmark it: there it gets a copy. */
+/* A sanitizer marks the stack that code runs on, and the child never comes back to unmark it: there
+ * it gets a copy. */
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
 #define SHARE_FLAGS (CLONE_VM | CLONE_VFORK)
 /* Inline, so that the child, which runs on our stack, has no return address of ours to step on. */
@@ -166,7 +177,8 @@ static inline long clone3_raw(struct clone3_args *a)
 static __attribute__((noinline)) pid_t start(const struct spawn *s, struct report *told)
 {
 	struct clone3_args a = {
-		.flags = SHARE_FLAGS | CLONE_CLEAR_SIGHAND | (s->cgroup_fd >= 0 ? CLONE_INTO_CGROUP : 0),
+		.flags = SHARE_FLAGS | CLONE_CLEAR_SIGHAND |
+			 (s->cgroup_fd >= 0 ? CLONE_INTO_CGROUP : 0),
 		.exit_signal = SIGCHLD,
 		.cgroup = s->cgroup_fd >= 0 ? (uint64_t)s->cgroup_fd : 0,
 	};
@@ -177,7 +189,8 @@ static __attribute__((noinline)) pid_t start(const struct spawn *s, struct repor
 	return (pid_t)pid;
 }
 
-/* For kernels and sandboxes without clone3: the copy of a process, moved into its cgroup by hand. */
+/* For kernels and sandboxes without clone3: the copy of a process, moved into its cgroup by hand.
+ */
 static pid_t start_old(const struct spawn *s, struct report *told)
 {
 	pid_t pid = fork();
@@ -203,7 +216,8 @@ pid_t spawn_run(struct spawn *s)
 
 	s->step = SPAWN_FORK;
 	if (!told) {
-		void *p = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		void *p = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE,
+			MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 		if (p == MAP_FAILED)
 			return -errno;
@@ -225,7 +239,8 @@ pid_t spawn_run(struct spawn *s)
 	s->step = told->step;
 	if (s->step == SPAWN_OK)
 		return pid;
-	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) /* it has exited already; ours to reap */
+	while (waitpid(pid, NULL, 0) < 0 &&
+		errno == EINTR) /* it has exited already; ours to reap */
 		;
 	return told->err ? -told->err : -EIO;
 }

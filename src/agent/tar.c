@@ -4,8 +4,24 @@
 
 /* Offsets and lengths of the fields in a header. */
 enum {
-	NAME = 0, NAME_N = 100, MODE = 100, UID = 108, GID = 116, SIZE = 124, MTIME = 136, SUM = 148, TYPE = 156, LINK = 157,
-	LINK_N = 100, MAGIC = 257, MAJOR = 329, MINOR = 337, PREFIX = 345, PREFIX_N = 155, ID_N = 8, BIG_N = 12,
+	NAME = 0,
+	NAME_N = 100,
+	MODE = 100,
+	UID = 108,
+	GID = 116,
+	SIZE = 124,
+	MTIME = 136,
+	SUM = 148,
+	TYPE = 156,
+	LINK = 157,
+	LINK_N = 100,
+	MAGIC = 257,
+	MAJOR = 329,
+	MINOR = 337,
+	PREFIX = 345,
+	PREFIX_N = 155,
+	ID_N = 8,
+	BIG_N = 12,
 };
 
 /* Octal digits, or GNU's base 256 when the first bit is set. */
@@ -85,15 +101,17 @@ int tar_parse(const uint8_t block[TAR_BLOCK], struct tar_entry *e)
 	if (block[0] == '\0' && all_zero(block))
 		return 0;
 	memset(e, 0, offsetof(struct tar_entry, name));
-	if (number(block + SUM, 8, &sum) < 0 || sum != sum_of(block) || number(block + MODE, ID_N, &mode) < 0 ||
-		number(block + UID, ID_N, &uid) < 0 || number(block + GID, ID_N, &gid) < 0 ||
-		number(block + SIZE, BIG_N, &e->size) < 0 || number(block + MTIME, BIG_N, &mtime) < 0)
+	if (number(block + SUM, 8, &sum) < 0 || sum != sum_of(block) ||
+		number(block + MODE, ID_N, &mode) < 0 || number(block + UID, ID_N, &uid) < 0 ||
+		number(block + GID, ID_N, &gid) < 0 || number(block + SIZE, BIG_N, &e->size) < 0 ||
+		number(block + MTIME, BIG_N, &mtime) < 0)
 		return -EBADMSG;
 	e->type = (char)block[TYPE];
 	if (e->type == '\0' || e->type == '7')
 		e->type = TAR_FILE;
 	if ((e->type == TAR_CHAR || e->type == TAR_BLOCKDEV) &&
-		(number(block + MAJOR, ID_N, &major) < 0 || number(block + MINOR, ID_N, &minor) < 0))
+		(number(block + MAJOR, ID_N, &major) < 0 ||
+			number(block + MINOR, ID_N, &minor) < 0))
 		return -EBADMSG;
 	names_read(block, e);
 	if (e->type == TAR_FILE && str_ends(str_of(e->name), "/"))
@@ -180,7 +198,8 @@ int tar_pax_read(struct tar_pax *p, struct str records)
 		uint64_t len;
 		int r;
 
-		if (!str_cut(records, ' ', &digits, &rest) || str_u64(digits, TAR_PAX_MAX, &len) < 0 || len > records.n ||
+		if (!str_cut(records, ' ', &digits, &rest) ||
+			str_u64(digits, TAR_PAX_MAX, &len) < 0 || len > records.n ||
 			len < digits.n + 3 || records.p[len - 1] != '\n')
 			return -EBADMSG;
 		rest.n = (size_t)len - digits.n - 2;
@@ -260,7 +279,8 @@ static void seal(uint8_t *b)
 
 static int pax_add(struct buf *b, const char *key, const char *value)
 {
-	size_t body = strlen(key) + strlen(value) + 3, len = body + 1; /* space, '=', newline, and the digits */
+	size_t body = strlen(key) + strlen(value) + 3,
+	       len = body + 1; /* space, '=', newline, and the digits */
 
 	for (size_t digits = 1;; digits++) {
 		char text[24];

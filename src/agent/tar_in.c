@@ -1,8 +1,9 @@
 /* tar_in.c - PUT /space/tar: unpacks a stream into one directory, and nowhere else.
  *
- * Every parent directory is opened by openat2 beneath that directory (or, on kernels without it, component by component without
- * following links), and the last component never follows one: no name and no link in an archive leads out. Modes and times of
- * directories are set at the end, since what is put into them changes both. */
+ * Every parent directory is opened by openat2 beneath that directory (or, on kernels without it,
+ * component by component without following links), and the last component never follows one: no
+ * name and no link in an archive leads out. Modes and times of directories are set at the end,
+ * since what is put into them changes both. */
 #include "agent/agent.h"
 
 #include <fcntl.h>
@@ -67,9 +68,14 @@ static int refuse_errno(struct in *a, int err)
 	if (err == ENOSPC || err == EDQUOT)
 		return refuse(a, 507, "not enough disk space available: %s", a->e.name);
 	if (err == EXDEV || err == ELOOP)
-		return refuse(a, 400, "%s: a link on its way leads out of the directory", a->e.name);
-	return refuse(a, err == ENOTDIR || err == EISDIR || err == ENAMETOOLONG || err == ENOENT || err == EEXIST ? 400 : 500, "%s: %s",
-		a->e.name, strerror(err));
+		return refuse(
+			a, 400, "%s: a link on its way leads out of the directory", a->e.name);
+	return refuse(a,
+		err == ENOTDIR || err == EISDIR || err == ENAMETOOLONG || err == ENOENT ||
+				err == EEXIST
+			? 400
+			: 500,
+		"%s: %s", a->e.name, strerror(err));
 }
 
 /* --- the stream --- */
@@ -99,7 +105,10 @@ static int take(struct in *a, void *p, size_t n)
 			if (r < 0)
 				return r;
 			if (r == 0)
-				return done == 0 ? 0 : refuse(a, 400, "the archive ends in the middle of an entry");
+				return done == 0 ? 0
+						 : refuse(a, 400,
+							   "the archive ends in the middle of an "
+							   "entry");
 			continue;
 		}
 		memcpy((char *)p + done, a->buf + a->at, piece);
@@ -121,7 +130,10 @@ static int body(struct in *a, int fd)
 		if (piece == 0) {
 			r = more(a);
 			if (r <= 0)
-				return r < 0 ? r : refuse(a, 400, "the archive ends in the middle of %s", a->e.name);
+				return r < 0 ? r
+					     : refuse(a, 400,
+						       "the archive ends in the middle of %s",
+						       a->e.name);
 			continue;
 		}
 		if (data > 0 && fd >= 0) {
@@ -153,7 +165,8 @@ static gid_t group(const struct in *a)
 static int open_beneath(int top, const char *name)
 {
 	struct open_how how = {
-		.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS,
+		.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS,
 	};
 	int fd = (int)syscall(SYS_openat2, top, name, &how, sizeof(how));
 
@@ -186,7 +199,8 @@ static int walk(struct in *a, const char *name, bool make)
 		name += n + (name[n] == '/');
 		next = openat(fd, part, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 		if (next < 0 && errno == ENOENT && make && mkdirat(fd, part, 0755) == 0 &&
-			fchownat(fd, part, a->c->user.uid, a->c->user.gid, AT_SYMLINK_NOFOLLOW) == 0)
+			fchownat(fd, part, a->c->user.uid, a->c->user.gid, AT_SYMLINK_NOFOLLOW) ==
+				0)
 			next = openat(fd, part, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 		if (next < 0)
 			next = errno == ENOTDIR ? -ELOOP : -errno;
@@ -244,7 +258,8 @@ static int set_times(int dirfd, const char *name, struct timespec mtime)
 
 static int put_file(struct in *a, int dir, const char *name)
 {
-	autoclose int fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	autoclose int fd =
+		openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	struct timespec ts[2] = { { .tv_nsec = UTIME_OMIT }, mtime_of(&a->e) };
 	int r;
 
@@ -271,9 +286,11 @@ static int put_dir(struct in *a, int dir, const char *name)
 
 		if (errno != EEXIST || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			return refuse_errno(a, errno);
-		if (S_ISLNK(st.st_mode)) /* leads somewhere that a later entry may be put into, if it is beneath */
+		if (S_ISLNK(st.st_mode)) /* leads somewhere that a later entry may be put into, if
+					    it is beneath */
 			return 0;
-		if (!S_ISDIR(st.st_mode) && (unlinkat(dir, name, 0) < 0 || mkdirat(dir, name, 0700) < 0))
+		if (!S_ISDIR(st.st_mode) &&
+			(unlinkat(dir, name, 0) < 0 || mkdirat(dir, name, 0700) < 0))
 			return refuse_errno(a, errno);
 	}
 	if (fchownat(dir, name, owner(a), group(a), AT_SYMLINK_NOFOLLOW) < 0)
@@ -328,7 +345,8 @@ static int put_hardlink(struct in *a, int dir, const char *name)
 	if (r < 0 && errno == EEXIST) {
 		struct stat old;
 
-		if (fstatat(dir, name, &old, AT_SYMLINK_NOFOLLOW) == 0 && old.st_ino == st.st_ino && old.st_dev == st.st_dev)
+		if (fstatat(dir, name, &old, AT_SYMLINK_NOFOLLOW) == 0 && old.st_ino == st.st_ino &&
+			old.st_dev == st.st_dev)
 			return 0;
 		if (unlinkat(dir, name, 0) == 0)
 			r = linkat(from, last, dir, name, 0);
@@ -338,12 +356,15 @@ static int put_hardlink(struct in *a, int dir, const char *name)
 
 static int put_node(struct in *a, int dir, const char *name)
 {
-	mode_t kind = a->e.type == TAR_CHAR ? S_IFCHR : a->e.type == TAR_BLOCKDEV ? S_IFBLK : S_IFIFO;
+	mode_t kind = a->e.type == TAR_CHAR	  ? S_IFCHR
+		      : a->e.type == TAR_BLOCKDEV ? S_IFBLK
+						  : S_IFIFO;
 	int r = mknodat(dir, name, kind | 0600, makedev(a->e.major, a->e.minor));
 
 	if (r < 0 && errno == EEXIST && unlinkat(dir, name, 0) == 0)
 		r = mknodat(dir, name, kind | 0600, makedev(a->e.major, a->e.minor));
-	if (r < 0 || fchownat(dir, name, owner(a), group(a), AT_SYMLINK_NOFOLLOW) < 0 || fchmodat(dir, name, a->e.mode, 0) < 0)
+	if (r < 0 || fchownat(dir, name, owner(a), group(a), AT_SYMLINK_NOFOLLOW) < 0 ||
+		fchmodat(dir, name, a->e.mode, 0) < 0)
 		return refuse_errno(a, errno);
 	(void)set_times(dir, name, mtime_of(&a->e));
 	return 0;
@@ -380,7 +401,8 @@ static int put_entry(struct in *a)
 		r = put_node(a, dir, last);
 		break;
 	default:
-		return refuse(a, 400, "%s: entries of type '%c' are not understood", a->e.name, a->e.type);
+		return refuse(a, 400, "%s: entries of type '%c' are not understood", a->e.name,
+			a->e.type);
 	}
 	return r == 0 ? body(a, -1) : r;
 }
@@ -409,7 +431,9 @@ static int extended(struct in *a)
 		r = 0; /* nothing that it may say concerns us */
 	else
 		r = tar_long_read(&a->pax, a->e.type, (struct str){ text, n });
-	return r < 0 ? refuse(a, 400, "an extended header is malformed or names a path that is too long") : 0;
+	return r < 0 ? refuse(a, 400,
+			       "an extended header is malformed or names a path that is too long")
+		     : 0;
 }
 
 static int unpack(struct in *a)
@@ -421,7 +445,8 @@ static int unpack(struct in *a)
 	while ((r = take(a, block, sizeof(block))) == 1) {
 		r = tar_parse(block, &a->e);
 		if (r < 0)
-			return refuse(a, 400, "this is not a tar archive, or it is damaged after %llu entries",
+			return refuse(a, 400,
+				"this is not a tar archive, or it is damaged after %llu entries",
 				(unsigned long long)a->files);
 		if (r == 0) {
 			if (++zeros == 2)
@@ -474,7 +499,11 @@ static void receive_tree(struct xfer *t, void *arg)
 		r = a->top < 0 ? a->top : 0;
 	}
 	if (r < 0) {
-		xfer_error(t, r == -ENOSPC ? 507 : r == -ENOMEM ? 500 : 400, "%s: %s", c->path, strerror(-r));
+		xfer_error(t,
+			r == -ENOSPC   ? 507
+			: r == -ENOMEM ? 500
+				       : 400,
+			"%s: %s", c->path, strerror(-r));
 		free(a);
 		return;
 	}

@@ -1,7 +1,8 @@
 /* tar_out.c - GET /space/tar: a tree as a tar stream, made while it is sent.
  *
- * Walks by descriptors and follows no link below the top, so what is sent lies in the tree that was asked for, whatever happens to it
- * meanwhile. Times to the second. Sockets are left out; what vanishes or cannot be read is too. */
+ * Walks by descriptors and follows no link below the top, so what is sent lies in the tree that was
+ * asked for, whatever happens to it meanwhile. Times to the second. Sockets are left out; what
+ * vanishes or cannot be read is too. */
 #include "agent/agent.h"
 
 #include <dirent.h>
@@ -54,7 +55,8 @@ static int put_header(struct out *o)
 	return r == 0 && o->b.n >= PIECE ? flush(o) : r;
 }
 
-/* The body: exactly SIZE bytes, as the header has promised them, with zeros for what a shrinking file owes. */
+/* The body: exactly SIZE bytes, as the header has promised them, with zeros for what a shrinking
+ * file owes. */
 static int put_body(struct out *o, int fd, uint64_t size)
 {
 	uint64_t left = size + tar_padding(size), data = size;
@@ -149,7 +151,8 @@ static int put_dir(struct out *o, int fd, const struct stat *st, unsigned depth)
 	while (r == 0 && depth < DEPTH_MAX && (de = readdir(d)) != NULL) {
 		size_t len = strlen(de->d_name);
 
-		if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0 || n + 1 + len >= sizeof(o->e.name))
+		if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0 ||
+			n + 1 + len >= sizeof(o->e.name))
 			continue;
 		memcpy(o->e.name + n + 1, de->d_name, len + 1);
 		r = put_entry(o, dirfd(d), de->d_name, depth + 1);
@@ -229,7 +232,8 @@ static void send_tree(struct xfer *t, void *arg)
 	int r;
 
 	if (!o) {
-		xfer_error(t, real ? 500 : 404, real ? "out of memory" : "path '%s' does not exist", c->path);
+		xfer_error(t, real ? 500 : 404, real ? "out of memory" : "path '%s' does not exist",
+			c->path);
 		return;
 	}
 	o->t = t;

@@ -1,7 +1,8 @@
-/* tcp.c - GET /space/tcp/PORT with "Upgrade: tcp": a raw pipe to a port of the guest's own loopback, for servers that listen on
- * 127.0.0.1 or ::1 only.
+/* tcp.c - GET /space/tcp/PORT with "Upgrade: tcp": a raw pipe to a port of the guest's own
+ * loopback, for servers that listen on 127.0.0.1 or ::1 only.
  *
- * One buffer of 64 KiB, the loop's, serves reads from the port; what the other side does not take yet stops the reading. */
+ * One buffer of 64 KiB, the loop's, serves reads from the port; what the other side does not take
+ * yet stops the reading. */
 #include "agent/agent.h"
 
 #include <stdio.h>
@@ -9,18 +10,18 @@
 #include "base/log.h"
 
 struct pipe {
-	struct http_exchange *x;   /* until the upgrade */
-	struct http_stream *s;	   /* from then on; NULL once closed */
+	struct http_exchange *x; /* until the upgrade */
+	struct http_stream *s;	 /* from then on; NULL once closed */
 	uv_tcp_t tcp;
 	uv_connect_t connecting;
 	int port;
-	bool v6;		   /* the second try */
+	bool v6; /* the second try */
 	bool tcp_closing, tcp_closed;
-	bool held;		   /* the stream is over its high water: the port is not read */
+	bool held; /* the stream is over its high water: the port is not read */
 	bool stream_ended, port_ended;
-	bool upgrading;		   /* X ends as an exchange, and only as that */
-	size_t unsent;		   /* of writes to the port that libuv still has */
-	bool paused;		   /* the stream is not read, because of them */
+	bool upgrading; /* X ends as an exchange, and only as that */
+	size_t unsent;	/* of writes to the port that libuv still has */
+	bool paused;	/* the stream is not read, because of them */
 };
 
 #define UNSENT_HIGH (256 * 1024)
@@ -204,7 +205,9 @@ static void exchange_gone(struct http_exchange *x, int err, void *arg)
 	}
 }
 
-static const struct http_stream_cb stream_cb = { .on_data = stream_data, .on_drain = stream_drain, .on_close = stream_close };
+static const struct http_stream_cb stream_cb = {
+	.on_data = stream_data, .on_drain = stream_drain, .on_close = stream_close
+};
 
 static void on_connect(uv_connect_t *req, int status)
 {

@@ -1,7 +1,8 @@
-/* upload.c - POST /files: one file as the body, or any number as multipart/form-data, plain or gzip.
+/* upload.c - POST /files: one file as the body, or any number as multipart/form-data, plain or
+ * gzip.
  *
- * Written in place, as E2B's server does it: an upload that breaks off leaves what has arrived. (PUT /space/file is the one
- * that does not.) Needs 256 KiB, however large the files are. */
+ * Written in place, as E2B's server does it: an upload that breaks off leaves what has arrived.
+ * (PUT /space/file is the one that does not.) Needs 256 KiB, however large the files are. */
 #include "agent/agent.h"
 
 #include <fcntl.h>
@@ -23,20 +24,20 @@
 struct upload {
 	struct user user;
 	char workdir[PATH_LEN];
-	char path[PATH_LEN];	 /* the query's, resolved */
+	char path[PATH_LEN]; /* the query's, resolved */
 	char boundary[MULTIPART_BOUNDARY_MAX + 1];
 	bool has_path, multipart, gzip;
 	struct meta meta;
 
 	/* while it runs */
 	struct xfer *t;
-	int status;		 /* of the error; 0: none */
+	int status; /* of the error; 0: none */
 	char msg[PATH_LEN + 200];
-	int fd;			 /* file being written; -1: none, or a part that is skipped */
-	char at[PATH_LEN];	 /* its path */
-	char *buf;		 /* what of it is not written yet: PIECE bytes */
+	int fd;		   /* file being written; -1: none, or a part that is skipped */
+	char at[PATH_LEN]; /* its path */
+	char *buf;	   /* what of it is not written yet: PIECE bytes */
 	size_t nbuf;
-	char **done;		 /* paths so far */
+	char **done; /* paths so far */
 	unsigned ndone;
 };
 
@@ -55,7 +56,8 @@ static int refuse_errno(struct upload *u, const char *what, int err)
 {
 	if (err == ENOSPC || err == EDQUOT)
 		return refuse(u, 507, "not enough disk space available: %s", u->at);
-	return refuse(u, err == ENAMETOOLONG || err == ENOTDIR || err == EINVAL ? 400 : 500, "%s %s: %s", what, u->at, strerror(err));
+	return refuse(u, err == ENAMETOOLONG || err == ENOTDIR || err == EINVAL ? 400 : 500,
+		"%s %s: %s", what, u->at, strerror(err));
 }
 
 static int flush(struct upload *u)
@@ -105,7 +107,10 @@ static int remember(struct upload *u)
 
 	for (unsigned i = 0; i < u->ndone; i++)
 		if (strcmp(u->done[i], u->at) == 0)
-			return refuse(u, 400, "you cannot upload multiple files to the same path '%s' in one upload request", u->at);
+			return refuse(u, 400,
+				"you cannot upload multiple files to the same path '%s' in one "
+				"upload request",
+				u->at);
 	if (u->ndone == FILES_MAX)
 		return refuse(u, 400, "more than %d files in one request", FILES_MAX);
 	p = realloc(u->done, (u->ndone + 1) * sizeof(*p));
@@ -136,7 +141,8 @@ static int file_begin(struct upload *u)
 		return refuse(u, 400, "path is not a file: %s", u->at);
 	u->fd = open(u->at, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0644);
 	if (u->fd < 0)
-		return errno == EISDIR ? refuse(u, 400, "path is a directory: %s", u->at) : refuse_errno(u, "error opening file", errno);
+		return errno == EISDIR ? refuse(u, 400, "path is a directory: %s", u->at)
+				       : refuse_errno(u, "error opening file", errno);
 	if (fchown(u->fd, u->user.uid, u->user.gid) < 0 && errno != EPERM && errno != EINVAL)
 		return refuse_errno(u, "error changing the owner of", errno);
 	return 0;
@@ -175,7 +181,8 @@ static int sink_put(struct sink *s, struct str piece)
 	if (r == -EBADMSG)
 		return refuse(s->u, 400, "the body is not multipart/form-data with that boundary");
 	if (r == -ENOBUFS)
-		return refuse(s->u, 400, "the head of a part is larger than %d bytes", MULTIPART_HEAD_MAX);
+		return refuse(s->u, 400, "the head of a part is larger than %d bytes",
+			MULTIPART_HEAD_MAX);
 	return r;
 }
 
@@ -203,7 +210,8 @@ static int inflate_some(struct sink *s, z_stream *z, char *out, bool *ended)
 		z->avail_out = PIECE;
 		e = inflate(z, Z_NO_FLUSH);
 		if (e != Z_OK && e != Z_STREAM_END && e != Z_BUF_ERROR)
-			return refuse(s->u, 400, "the body is not gzip: %s", z->msg ? z->msg : "damaged");
+			return refuse(
+				s->u, 400, "the body is not gzip: %s", z->msg ? z->msg : "damaged");
 		r = sink_put(s, (struct str){ out, PIECE - z->avail_out });
 		if (r < 0)
 			return r;
@@ -309,13 +317,15 @@ static void upload(struct xfer *t, void *arg)
 /* Content-Type and Content-Encoding. 0, or the request has been answered. */
 static int body_form(struct http_exchange *x, struct upload *u)
 {
-	struct str ctype = http_get(http_req(x), "content-type"), coding = http_get(http_req(x), "content-encoding"), type, rest = { 0 };
+	struct str ctype = http_get(http_req(x), "content-type"),
+		   coding = http_get(http_req(x), "content-encoding"), type, rest = { 0 };
 
 	str_cut(ctype, ';', &type, &rest);
 	type = str_trim(type);
 	u->multipart = str_ieqz(type, "multipart/form-data");
 	if (!u->multipart && !str_ieqz(type, "application/octet-stream")) {
-		answer_error(x, 400, "Content-Type: multipart/form-data or application/octet-stream");
+		answer_error(
+			x, 400, "Content-Type: multipart/form-data or application/octet-stream");
 		return -EINVAL;
 	}
 	if (u->multipart && multipart_boundary(ctype, u->boundary) < 0) {

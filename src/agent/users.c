@@ -63,7 +63,8 @@ static void groups_find(struct str group, struct str name, struct user *u)
 	u->groups[0] = u->gid;
 	u->ngroups = 1;
 	while (u->ngroups < USER_GROUPS_MAX && next_line(&group, &line)) {
-		if (!split(line, f, 4) || !id_of(f[2], &gid) || gid == u->gid || !list_has(f[3], name))
+		if (!split(line, f, 4) || !id_of(f[2], &gid) || gid == u->gid ||
+			!list_has(f[3], name))
 			continue;
 		u->groups[u->ngroups++] = gid;
 	}
@@ -126,7 +127,8 @@ static void names_read(struct names *n)
 	(void)file_read(AT_FDCWD, "/etc/group", &n->group, PASSWD_MAX);
 }
 
-/* The name of number ID in TEXT, whose lines have NFIELDS fields with name and number in the first and third. */
+/* The name of number ID in TEXT, whose lines have NFIELDS fields with name and number in the first
+ * and third. */
 static void name_of(const char *text, unsigned nfields, uint32_t id, char out[USER_NAME_MAX])
 {
 	struct str rest = str_of(text), line, f[7];

@@ -1,8 +1,8 @@
 /* users.h - who is who in the guest, from /etc/passwd and /etc/group.
  *
- * Our own reader: the agent is linked statically, where NSS does not work, and the files belong to the guest, so every
- * line is taken as hostile: bounded, and skipped when it does not have its fields. Nothing is cached between requests,
- * because the guest may add users at any time. */
+ * Our own reader: the agent is linked statically, where NSS does not work, and the files belong to
+ * the guest, so every line is taken as hostile: bounded, and skipped when it does not have its
+ * fields. Nothing is cached between requests, because the guest may add users at any time. */
 #ifndef SPACE_AGENT_USERS_H
 #define SPACE_AGENT_USERS_H
 
@@ -24,7 +24,8 @@ struct user {
 /* Finds NAME in the texts of the two files. 0 or -ENOENT. */
 int user_find(struct str passwd, struct str group, struct str name, struct user *out);
 
-/* The same on the files themselves. "root" is there even when /etc/passwd is not. 0, -ENOENT, -errno. */
+/* The same on the files themselves. "root" is there even when /etc/passwd is not. 0, -ENOENT,
+ * -errno. */
 int user_lookup(const char *name, struct user *out);
 
 /* Names of uids and gids for one answer: the files are read at the first question. */
@@ -37,7 +38,8 @@ struct names {
 	char user[USER_NAME_MAX], grp[USER_NAME_MAX];
 };
 void names_clear(struct names *n);
-const char *names_user(struct names *n, uid_t uid); /* a number in digits when unknown; valid until the next call */
+const char *names_user(struct names *n,
+	uid_t uid); /* a number in digits when unknown; valid until the next call */
 const char *names_group(struct names *n, gid_t gid);
 
 #endif

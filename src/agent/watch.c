@@ -39,8 +39,8 @@ struct watch {
 
 const char *watch_type_name(enum watch_type t)
 {
-	static const char *const names[] = { "EVENT_TYPE_UNSPECIFIED", "EVENT_TYPE_CREATE", "EVENT_TYPE_WRITE", "EVENT_TYPE_REMOVE",
-		"EVENT_TYPE_RENAME", "EVENT_TYPE_CHMOD" };
+	static const char *const names[] = { "EVENT_TYPE_UNSPECIFIED", "EVENT_TYPE_CREATE",
+		"EVENT_TYPE_WRITE", "EVENT_TYPE_REMOVE", "EVENT_TYPE_RENAME", "EVENT_TYPE_CHMOD" };
 
 	return names[t];
 }
@@ -73,7 +73,8 @@ static void dir_forget(struct watch *w, int wd)
 static int full_path(const struct watch *w, const char *rel, char out[PATH_LEN])
 {
 	size_t n = strlen(w->root);
-	int len = snprintf(out, PATH_LEN, "%s%s%s", w->root, rel[0] && w->root[n - 1] != '/' ? "/" : "", rel);
+	int len = snprintf(
+		out, PATH_LEN, "%s%s%s", w->root, rel[0] && w->root[n - 1] != '/' ? "/" : "", rel);
 
 	return len < PATH_LEN ? 0 : -ENAMETOOLONG;
 }
@@ -113,7 +114,8 @@ static int dir_add(struct watch *w, const char *rel)
 	return 0;
 }
 
-/* A directory has left the tree, or got another name in it: its watches would report under the old one. */
+/* A directory has left the tree, or got another name in it: its watches would report under the old
+ * one. */
 static void tree_forget(struct watch *w, const char *rel)
 {
 	size_t n = strlen(rel);
@@ -144,8 +146,9 @@ static void tell(struct watch *w, enum watch_type type, const char *rel)
 		w->cb->event(type, rel, path, w->arg);
 }
 
-/* Watches the directory REL and all below it, watch first, then look: nothing can be made in between unseen. With TELL_ALL everything
- * found is reported as created, and files with something in them as written. */
+/* Watches the directory REL and all below it, watch first, then look: nothing can be made in
+ * between unseen. With TELL_ALL everything found is reported as created, and files with something
+ * in them as written. */
 static int tree_add(struct watch *w, const char *rel, bool tell_all, unsigned depth)
 {
 	char path[PATH_LEN], below[PATH_LEN];
@@ -159,7 +162,8 @@ static int tree_add(struct watch *w, const char *rel, bool tell_all, unsigned de
 	if (depth > DEPTH_MAX || full_path(w, rel, path) < 0 || !(d = opendir(path)))
 		return depth > DEPTH_MAX ? -ELOOP : -errno;
 	while (r == 0 && !w->closed && (e = readdir(d)) != NULL) {
-		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 || join(rel, e->d_name, below) < 0 ||
+		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+			join(rel, e->d_name, below) < 0 ||
 			fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
 		if (tell_all) {
@@ -170,8 +174,10 @@ static int tree_add(struct watch *w, const char *rel, bool tell_all, unsigned de
 		}
 		if (S_ISDIR(st.st_mode)) {
 			r = tree_add(w, below, tell_all, depth + 1);
-			if (r == -ENOENT || r == -ENOTDIR || r == -EACCES || r == -ENAMETOOLONG || r == -ELOOP)
-				r = 0; /* gone again, or out of reach: not the whole tree's failure */
+			if (r == -ENOENT || r == -ENOTDIR || r == -EACCES || r == -ENAMETOOLONG ||
+				r == -ELOOP)
+				r = 0; /* gone again, or out of reach: not the whole tree's failure
+					*/
 		}
 	}
 	closedir(d);
@@ -183,9 +189,18 @@ static int tree_add(struct watch *w, const char *rel, bool tell_all, unsigned de
 static bool on_network(const char *path)
 {
 	static const uint32_t types[] = {
-		0x6969 /* nfs */, 0xff534d42 /* cifs */, 0xfe534d42 /* smb2 */, 0x517b /* smb */, 0x65735546 /* fuse */,
-		0x01021997 /* 9p */, 0x00c36400 /* ceph */, 0x5346414f /* afs */, 0x6b414653 /* kafs */, 0x73757245 /* coda */,
-		0x013111a8 /* gpfs */, 0x0bd00bd0 /* lustre */,
+		0x6969 /* nfs */,
+		0xff534d42 /* cifs */,
+		0xfe534d42 /* smb2 */,
+		0x517b /* smb */,
+		0x65735546 /* fuse */,
+		0x01021997 /* 9p */,
+		0x00c36400 /* ceph */,
+		0x5346414f /* afs */,
+		0x6b414653 /* kafs */,
+		0x73757245 /* coda */,
+		0x013111a8 /* gpfs */,
+		0x0bd00bd0 /* lustre */,
 	};
 	struct statfs fs;
 
@@ -204,11 +219,14 @@ int watch_open(const char *path, bool recursive, bool network, struct watch **ou
 	int r;
 
 	if (stat(path, &st) < 0)
-		return fail_set(why, errno == ENOTDIR ? -ENOENT : -errno, "path not found: %s", path);
+		return fail_set(
+			why, errno == ENOTDIR ? -ENOENT : -errno, "path not found: %s", path);
 	if (!S_ISDIR(st.st_mode))
 		return fail_set(why, -ENOTDIR, "path is not a directory: %s", path);
 	if (!network && on_network(path))
-		return fail_set(why, -EREMOTE, "path is on a network file system, whose changes are not all seen: %s", path);
+		return fail_set(why, -EREMOTE,
+			"path is on a network file system, whose changes are not all seen: %s",
+			path);
 	w = calloc(1, sizeof(*w));
 	if (!w)
 		return fail_set(why, -ENOMEM, "out of memory");
@@ -218,7 +236,10 @@ int watch_open(const char *path, bool recursive, bool network, struct watch **ou
 	w->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 	r = w->fd < 0 ? -errno : w->seen ? tree_add(w, "", false, 0) : -ENOMEM;
 	if (r < 0) {
-		fail_set(why, r, r == -ENOSPC || r == -EMFILE ? "too many directories are watched: %s" : "cannot watch %s", path);
+		fail_set(why, r,
+			r == -ENOSPC || r == -EMFILE ? "too many directories are watched: %s"
+						     : "cannot watch %s",
+			path);
 		watch_close(w);
 		return r;
 	}

@@ -1,8 +1,9 @@
 /* watch.h - changes of a directory, by inotify, with everything below it if asked for.
  *
- * A new directory is watched as soon as it is seen and then read, so that what was made in it meanwhile is reported too, and
- * once. The first walk over a tree blocks, and belongs on a worker thread; everything after it runs on the loop. What the kernel
- * dropped is told by lost(): nothing is lost in silence. Holds about 100 bytes a directory. */
+ * A new directory is watched as soon as it is seen and then read, so that what was made in it
+ * meanwhile is reported too, and once. The first walk over a tree blocks, and belongs on a worker
+ * thread; everything after it runs on the loop. What the kernel dropped is told by lost(): nothing
+ * is lost in silence. Holds about 100 bytes a directory. */
 #ifndef SPACE_AGENT_WATCH_H
 #define SPACE_AGENT_WATCH_H
 
@@ -22,8 +23,10 @@ struct watch_cb {
 	void (*lost)(void *arg); /* events were dropped; nothing comes after it */
 };
 
-/* Blocks. -ENOENT, -ENOTDIR, -EREMOTE (on a network file system, and that is not allowed), -ENOSPC (too many directories). */
-int watch_open(const char *path, bool recursive, bool network, struct watch **out, struct fail *why);
+/* Blocks. -ENOENT, -ENOTDIR, -EREMOTE (on a network file system, and that is not allowed), -ENOSPC
+ * (too many directories). */
+int watch_open(
+	const char *path, bool recursive, bool network, struct watch **out, struct fail *why);
 /* From now on events are told on LOOP. */
 int watch_start(struct watch *w, uv_loop_t *loop, const struct watch_cb *cb, void *arg);
 void watch_pause(struct watch *w); /* the kernel's queue holds what comes, up to its limit */

@@ -27,7 +27,7 @@ struct watcher {
 	bool blocked;
 	/* polled */
 	char id[ID_LEN + 1];
-	struct buf events;	 /* JSON objects, each with a comma behind it */
+	struct buf events; /* JSON objects, each with a comma behind it */
 	unsigned nevents;
 	bool lost;
 };
@@ -35,7 +35,8 @@ struct watcher {
 static struct link watchers = { &watchers, &watchers };
 static unsigned nwatchers;
 
-static void write_event(struct jw *w, const struct watcher *c, enum watch_type type, const char *name, const char *path)
+static void write_event(struct jw *w, const struct watcher *c, enum watch_type type,
+	const char *name, const char *path)
 {
 	jw_str(w, "name", name);
 	jw_str(w, "type", watch_type_name(type));
@@ -118,7 +119,8 @@ static void stream_event(enum watch_type type, const char *name, const char *pat
 	emit(c, &b, w.err);
 }
 
-static const char lost_words[] = "more changed than could be told: events were lost, read the directory and watch again";
+static const char lost_words[] =
+	"more changed than could be told: events were lost, read the directory and watch again";
 
 static void stream_lost(void *arg)
 {
@@ -258,10 +260,13 @@ static void opened(void *arg, const struct fail *why)
 	}
 	if (why->err) {
 		c->finished = true;
-		rpc_fail(c->x, c->stream, why->err == -ENOENT ? RPC_NOT_FOUND :
-			why->err == -ENOTDIR || why->err == -EREMOTE ? RPC_INVALID_ARGUMENT :
-			why->err == -ENOSPC || why->err == -EMFILE || why->err == -ENOMEM ? RPC_RESOURCE_EXHAUSTED :
-			RPC_INTERNAL, "%s", why->msg);
+		rpc_fail(c->x, c->stream,
+			why->err == -ENOENT			       ? RPC_NOT_FOUND
+			: why->err == -ENOTDIR || why->err == -EREMOTE ? RPC_INVALID_ARGUMENT
+			: why->err == -ENOSPC || why->err == -EMFILE || why->err == -ENOMEM
+				? RPC_RESOURCE_EXHAUSTED
+				: RPC_INTERNAL,
+			"%s", why->msg);
 		return; /* on_close frees it */
 	}
 	if (c->stream)
@@ -294,15 +299,18 @@ static void open_watch(struct rpc *r, bool stream)
 		free(c);
 		return;
 	}
-	if (msg_bool(r->req, "recursive", &c->recursive) < 0 || msg_bool(r->req, "include_entry", &c->with_entry) < 0 ||
+	if (msg_bool(r->req, "recursive", &c->recursive) < 0 ||
+		msg_bool(r->req, "include_entry", &c->with_entry) < 0 ||
 		msg_bool(r->req, "allow_network_mounts", &c->network) < 0) {
 		free(c);
-		rpc_fail(r->x, stream, RPC_INVALID_ARGUMENT, "recursive, includeEntry, allowNetworkMounts: true or false");
+		rpc_fail(r->x, stream, RPC_INVALID_ARGUMENT,
+			"recursive, includeEntry, allowNetworkMounts: true or false");
 		return;
 	}
 	if (!stream && nwatchers >= WATCHERS_MAX) {
 		free(c);
-		rpc_fail(r->x, stream, RPC_RESOURCE_EXHAUSTED, "%d watchers exist already", WATCHERS_MAX);
+		rpc_fail(r->x, stream, RPC_RESOURCE_EXHAUSTED, "%d watchers exist already",
+			WATCHERS_MAX);
 		return;
 	}
 	c->x = r->x;
@@ -336,9 +344,9 @@ static struct watcher *watcher_named(struct rpc *r)
 	const char *id = "";
 
 	if (msg_str(r->req, "watcher_id", &id) == 0)
-		link_each_safe(l, tmp, &watchers)
-			if (strcmp(container_of(l, struct watcher, link)->id, id) == 0)
-				return container_of(l, struct watcher, link);
+		link_each_safe(l, tmp,
+			&watchers) if (strcmp(container_of(l, struct watcher, link)->id, id) ==
+				       0) return container_of(l, struct watcher, link);
 	rpc_fail(r->x, false, RPC_NOT_FOUND, "watcher with id %s not found", id);
 	return NULL;
 }

@@ -1,4 +1,5 @@
-/* watch_rpc.h - WatchDir, and the watchers that are polled: CreateWatcher, GetWatcherEvents, RemoveWatcher. */
+/* watch_rpc.h - WatchDir, and the watchers that are polled: CreateWatcher, GetWatcherEvents,
+ * RemoveWatcher. */
 #ifndef SPACE_AGENT_WATCH_RPC_H
 #define SPACE_AGENT_WATCH_RPC_H
 

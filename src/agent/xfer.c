@@ -23,8 +23,8 @@ struct xfer {
 	struct http_exchange *x;
 	uv_async_t wake;
 	pthread_t thread;
-	bool paused;	   /* the body is not being read */
-	bool full;	   /* the connection is above high water */
+	bool paused; /* the body is not being read */
+	bool full;   /* the connection is above high water */
 	bool started, ended;
 	void *arg;
 	xfer_fn *fn;
@@ -35,7 +35,7 @@ struct xfer {
 	struct way in, out;
 	bool in_ended;
 	int in_err;
-	bool gone;	   /* the client has */
+	bool gone; /* the client has */
 	bool out_end, out_abort, returned;
 	enum answer_state state;
 	int status;
@@ -59,7 +59,8 @@ static size_t way_put(struct way *w, const char *p, size_t n)
 	size_t done = 0;
 
 	while (done < n && w->n < XFER_BUF) {
-		size_t to = (w->at + w->n) % XFER_BUF, piece = MIN(MIN(n - done, XFER_BUF - w->n), XFER_BUF - to);
+		size_t to = (w->at + w->n) % XFER_BUF,
+		       piece = MIN(MIN(n - done, XFER_BUF - w->n), XFER_BUF - to);
 
 		memcpy(w->p + to, p + done, piece);
 		w->n += piece;
@@ -115,7 +116,8 @@ static void on_body(struct http_exchange *x, const char *data, ssize_t len, void
 		t->in_ended = true;
 		t->in_err = (int)len;
 	} else if (!t->returned && way_put(&t->in, data, (size_t)len) < (size_t)len) {
-		t->in_ended = true; /* cannot be: pieces are at most half of the buffer, and it was at most half full */
+		t->in_ended = true; /* cannot be: pieces are at most half of the buffer, and it was
+				       at most half full */
 		t->in_err = -EIO;
 	} else {
 		pause = t->in.n > XFER_BUF / 2;

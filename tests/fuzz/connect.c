@@ -1,5 +1,5 @@
-/* connect.c - Connect's envelopes and messages: a payload lies inside the input, what is taken off adds up, and whatever JSON it is,
- * reading members of it harms nothing. */
+/* connect.c - Connect's envelopes and messages: a payload lies inside the input, what is taken off
+ * adds up, and whatever JSON it is, reading members of it harms nothing. */
 #include <assert.h>
 #include <stdint.h>
 #include <stdlib.h>

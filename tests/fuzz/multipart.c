@@ -1,5 +1,5 @@
-/* multipart.c - whatever the body and however it is cut: parts begin, get data and end in that order, and cutting it
- * elsewhere gives the same parts. The first byte says where to cut. */
+/* multipart.c - whatever the body and however it is cut: parts begin, get data and end in that
+ * order, and cutting it elsewhere gives the same parts. The first byte says where to cut. */
 #include <assert.h>
 #include <stdint.h>
 #include <stdlib.h>

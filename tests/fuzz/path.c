@@ -1,5 +1,6 @@
-/* path.c - path rules: an answer is absolute and shorter than PATH_LEN, cleaning is done once and for all, a cleaned rooted path has
- * no ".." left, and a name in an archive that was accepted has none either. The first byte chooses home and working directory. */
+/* path.c - path rules: an answer is absolute and shorter than PATH_LEN, cleaning is done once and
+ * for all, a cleaned rooted path has no ".." left, and a name in an archive that was accepted has
+ * none either. The first byte chooses home and working directory. */
 #include <assert.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -55,7 +56,8 @@ static void archive_name(const char *text, size_t n)
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
-	static const char *const homes[] = { "/", "/root", "/home/user", "" }, *const dirs[] = { "", "/work", "sub/../x", "~" };
+	static const char *const homes[] = { "/", "/root", "/home/user", "" }, *const dirs[] = { "",
+		"/work", "sub/../x", "~" };
 	struct str path;
 	char out[PATH_LEN];
 

@@ -1,5 +1,5 @@
-/* tar.c - an archive from outside: names end within their fields, sizes are sane, and what was read can be written and read back the
- * same. */
+/* tar.c - an archive from outside: names end within their fields, sizes are sane, and what was read
+ * can be written and read back the same. */
 #include <assert.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -31,7 +31,8 @@ static void round_trip(const struct tar_entry *e)
 	assert(at + TAR_BLOCK == b.n);
 	tar_pax_apply(&pax, &got);
 	assert(strcmp(got.name, e->name) == 0 && strcmp(got.link, e->link) == 0);
-	assert(got.mode == e->mode && got.uid == e->uid && got.gid == e->gid && got.mtime_s == e->mtime_s);
+	assert(got.mode == e->mode && got.uid == e->uid && got.gid == e->gid &&
+		got.mtime_s == e->mtime_s);
 	buf_clear(&b);
 }
 
@@ -51,7 +52,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 		unsigned sum = 8 * ' ';
 
 		memcpy(block, p + at, sizeof(block));
-		for (unsigned i = 0; i < TAR_BLOCK; i++) /* a fuzzer does not find checksums by itself */
+		for (unsigned i = 0; i < TAR_BLOCK;
+			i++) /* a fuzzer does not find checksums by itself */
 			sum += i >= 148 && i < 156 ? 0 : block[i];
 		for (int i = 5; i >= 0; i--, sum >>= 3)
 			block[148 + i] = (uint8_t)('0' + (sum & 7));

@@ -74,14 +74,24 @@ TEST(multipart_bodies)
 		struct str in;
 		const char *out; /* NULL: -EBADMSG */
 	} rows[] = {
-		{ STR("--B\r\n" CD "name=\"file\"; filename=\"a/b.txt\"\r\n\r\nhello\r\n--B--\r\n"), "[file|a/b.txt:hello]" },
+		{ STR("--B\r\n" CD "name=\"file\"; filename=\"a/b.txt\"\r\n\r\nhello\r\n--B--\r\n"),
+			"[file|a/b.txt:hello]" },
 		{ STR("preamble\r\n--B\r\n" CD "name=f\r\n\r\n\r\n--B--epilogue"), "[f|-:]" },
 		{ STR("--B\r\n\r\nx\r\n--B--"), "[|-:x]" },
-		{ STR("--B  \t\r\n" CD "name=\"a\"\r\nX: y\r\n\r\n1\r\n--B\r\n" CD "name=\"b\"\r\n\r\n2\r\n--B--"), "[a|-:1][b|-:2]" },
-		{ STR("--B\r\n" CD "name=\"f\"\r\n\r\n\r\n\r\r\n--\r\n--A\r\n--B--"), "[f|-:\r\n\r\r\n--\r\n--A]" },
-		{ STR("--B\r\n" CD "name=\"f\"; filename=\"q%22\\\"\\\\c\\d.txt\"\r\n\r\nx\r\n--B--"), "[f|q\"\"\\c\\d.txt:x]" },
-		{ STR("--B\r\n" CD "name=\"f\"; filename=\"x\"; filename*=UTF-8''%c3%bc%20y\r\n\r\nx\r\n--B--"), "[f|\xc3\xbc y:x]" },
-		{ STR("--B\r\ncontent-disposition:form-data;name=f;filename=\"ü;=.txt\"\r\n\r\nx\r\n--B--"), "[f|ü;=.txt:x]" },
+		{ STR("--B  \t\r\n" CD "name=\"a\"\r\nX: y\r\n\r\n1\r\n--B\r\n" CD
+		      "name=\"b\"\r\n\r\n2\r\n--B--"),
+			"[a|-:1][b|-:2]" },
+		{ STR("--B\r\n" CD "name=\"f\"\r\n\r\n\r\n\r\r\n--\r\n--A\r\n--B--"),
+			"[f|-:\r\n\r\r\n--\r\n--A]" },
+		{ STR("--B\r\n" CD
+		      "name=\"f\"; filename=\"q%22\\\"\\\\c\\d.txt\"\r\n\r\nx\r\n--B--"),
+			"[f|q\"\"\\c\\d.txt:x]" },
+		{ STR("--B\r\n" CD
+		      "name=\"f\"; filename=\"x\"; filename*=UTF-8''%c3%bc%20y\r\n\r\nx\r\n--B--"),
+			"[f|\xc3\xbc y:x]" },
+		{ STR("--B\r\ncontent-disposition:form-data;name=f;filename=\"ü;=."
+		      "txt\"\r\n\r\nx\r\n--B--"),
+			"[f|ü;=.txt:x]" },
 		{ STR("--B--"), "" },
 		{ STR("--B\r\n" CD "name=\"f\"\r\n\r\nx\r\n--B-"), NULL },
 		{ STR("--B\r\n" CD "name=\"f\"\r\n\r\nx\r\n"), NULL },
@@ -99,7 +109,8 @@ TEST(multipart_bodies)
 			int r = parse(rows[i].in, step, &s);
 
 			test_row("row %u in pieces of %zu", i, step);
-			if (!CHECK_INT(r, rows[i].out ? 0 : -EBADMSG) || (rows[i].out && !CHECK_STR(s.text, rows[i].out)))
+			if (!CHECK_INT(r, rows[i].out ? 0 : -EBADMSG) ||
+				(rows[i].out && !CHECK_STR(s.text, rows[i].out)))
 				break;
 		}
 	}
@@ -132,7 +143,8 @@ TEST(multipart_boundaries)
 
 	CHECK_INT(multipart_boundary(STR("multipart/form-data; boundary=abc"), out), 0);
 	CHECK_STR(out, "abc");
-	CHECK_INT(multipart_boundary(STR("multipart/form-data; charset=x; Boundary=\"a b\""), out), 0);
+	CHECK_INT(multipart_boundary(STR("multipart/form-data; charset=x; Boundary=\"a b\""), out),
+		0);
 	CHECK_STR(out, "a b");
 	CHECK_INT(multipart_boundary(STR("multipart/form-data"), out), -EINVAL);
 	CHECK_INT(multipart_boundary(STR("multipart/form-data; boundary="), out), -EINVAL);

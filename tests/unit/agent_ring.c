@@ -106,7 +106,9 @@ TEST(ring_takes_more_than_it_holds)
 
 static struct tar_entry entry(char type, const char *name)
 {
-	struct tar_entry e = { .type = type, .mode = 0640, .uid = 1000, .gid = 50, .mtime_s = 1700000000 };
+	struct tar_entry e = {
+		.type = type, .mode = 0640, .uid = 1000, .gid = 50, .mtime_s = 1700000000
+	};
 
 	snprintf(e.name, sizeof(e.name), "%s", name);
 	return e;
@@ -219,8 +221,17 @@ TEST(tar_names_stay_below)
 	static const struct {
 		const char *in, *out;
 	} rows[] = {
-		{ "a/b", "a/b" }, { "/a//b/", "a/b" }, { "./a/./b", "a/b" }, { ".", "" }, { "/", "" }, { "..", NULL }, { "a/..", NULL },
-		{ "../a", NULL }, { "a/../b", NULL }, { "...", "..." }, { "a/..b", "a/..b" },
+		{ "a/b", "a/b" },
+		{ "/a//b/", "a/b" },
+		{ "./a/./b", "a/b" },
+		{ ".", "" },
+		{ "/", "" },
+		{ "..", NULL },
+		{ "a/..", NULL },
+		{ "../a", NULL },
+		{ "a/../b", NULL },
+		{ "...", "..." },
+		{ "a/..b", "a/..b" },
 	};
 
 	for (unsigned i = 0; i < ARRAY_LEN(rows); i++) {

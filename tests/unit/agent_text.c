@@ -1,4 +1,5 @@
-/* agent_text.c - the agent's parsers: paths, users, Connect, ranges. Short enough to read as their specification. */
+/* agent_text.c - the agent's parsers: paths, users, Connect, ranges. Short enough to read as their
+ * specification. */
 #include "agent/connect.h"
 #include "agent/path.h"
 #include "agent/range.h"
@@ -12,10 +13,27 @@ TEST(path_clean_is_gos)
 	static const struct {
 		const char *in, *out;
 	} rows[] = {
-		{ "", "." }, { "/", "/" }, { "//", "/" }, { "a", "a" }, { "a/", "a" }, { "a//b", "a/b" }, { "a/./b", "a/b" },
-		{ "./a", "a" }, { "a/..", "." }, { "a/../b", "b" }, { "/..", "/" }, { "/../a", "/a" }, { "/a/b/..", "/a" },
-		{ "/a/../..", "/" }, { "..", ".." }, { "../..", "../.." }, { "../a/..", ".." }, { "a/../../b", "../b" },
-		{ "/home/user/../../etc", "/etc" }, { "/a/...", "/a/..." }, { "/a/.b/..c", "/a/.b/..c" },
+		{ "", "." },
+		{ "/", "/" },
+		{ "//", "/" },
+		{ "a", "a" },
+		{ "a/", "a" },
+		{ "a//b", "a/b" },
+		{ "a/./b", "a/b" },
+		{ "./a", "a" },
+		{ "a/..", "." },
+		{ "a/../b", "b" },
+		{ "/..", "/" },
+		{ "/../a", "/a" },
+		{ "/a/b/..", "/a" },
+		{ "/a/../..", "/" },
+		{ "..", ".." },
+		{ "../..", "../.." },
+		{ "../a/..", ".." },
+		{ "a/../../b", "../b" },
+		{ "/home/user/../../etc", "/etc" },
+		{ "/a/...", "/a/..." },
+		{ "/a/.b/..c", "/a/.b/..c" },
 	};
 
 	for (unsigned i = 0; i < ARRAY_LEN(rows); i++) {
@@ -34,10 +52,20 @@ TEST(path_rules)
 	static const struct {
 		const char *in, *workdir, *out; /* out NULL: refused */
 	} rows[] = {
-		{ "", "", "/home/u" }, { "", "/work", "/work" }, { "", "sub", "/home/u/sub" }, { "~", "/work", "/home/u" },
-		{ "~/", "/work", "/home/u" }, { "~/x/../y", "", "/home/u/y" }, { "~other", "", NULL }, { "~other/x", "", NULL },
-		{ "/a/../b", "", "/a/../b" }, { "/", "", "/" }, { "x", "/work", "/home/u/x" }, { "./x//y/", "", "/home/u/x/y" },
-		{ "../../etc", "", "/etc" }, { "a~b", "", "/home/u/a~b" },
+		{ "", "", "/home/u" },
+		{ "", "/work", "/work" },
+		{ "", "sub", "/home/u/sub" },
+		{ "~", "/work", "/home/u" },
+		{ "~/", "/work", "/home/u" },
+		{ "~/x/../y", "", "/home/u/y" },
+		{ "~other", "", NULL },
+		{ "~other/x", "", NULL },
+		{ "/a/../b", "", "/a/../b" },
+		{ "/", "", "/" },
+		{ "x", "/work", "/home/u/x" },
+		{ "./x//y/", "", "/home/u/x/y" },
+		{ "../../etc", "", "/etc" },
+		{ "a~b", "", "/home/u/a~b" },
 	};
 
 	for (unsigned i = 0; i < ARRAY_LEN(rows); i++) {
@@ -58,8 +86,10 @@ TEST(path_rules_refuse_nul_and_length)
 
 	CHECK_INT(path_resolve(STR("a\0b"), "/h", "", out, NULL), -EINVAL);
 	memset(big, 'x', sizeof(big));
-	CHECK_INT(path_resolve((struct str){ big, sizeof(big) }, "/h", "", out, NULL), -ENAMETOOLONG);
-	CHECK_INT(path_resolve((struct str){ big, PATH_LEN - 3 }, "/h", "", out, NULL), -ENAMETOOLONG);
+	CHECK_INT(
+		path_resolve((struct str){ big, sizeof(big) }, "/h", "", out, NULL), -ENAMETOOLONG);
+	CHECK_INT(path_resolve((struct str){ big, PATH_LEN - 3 }, "/h", "", out, NULL),
+		-ENAMETOOLONG);
 	CHECK_INT(path_resolve((struct str){ big, PATH_LEN - 4 }, "/h", "", out, NULL), 0);
 	CHECK_INT(path_resolve(STR("x"), "", "", out, NULL), -EINVAL);
 }
@@ -78,9 +108,11 @@ TEST(path_parts)
 }
 
 static const char passwd[] = "root:x:0:0:root:/root:/bin/bash\n\n# comment\nbad line\n"
-			     "user:x:1000:1001::/home/user:/bin/bash\nneg:x:-1:0::/:/bin/sh\nhuge:x:99999999999:0::/:/bin/sh\n"
+			     "user:x:1000:1001::/home/user:/bin/bash\nneg:x:-1:0::/:/bin/"
+			     "sh\nhuge:x:99999999999:0::/:/bin/sh\n"
 			     "nohome:x:5:5:::/bin/sh\nlast:x:7:7:a:b:c:d";
-static const char group[] = "root:x:0:\nsudo:x:27:other,user\nuser:x:1001:user\nx:y\nteam:x:50:user\nnot:x:51:users,use\n";
+static const char group[] = "root:x:0:\nsudo:x:27:other,user\nuser:x:1001:user\nx:y\nteam:x:50:"
+			    "user\nnot:x:51:users,use\n";
 
 TEST(users_come_with_their_groups)
 {
@@ -145,8 +177,10 @@ TEST(frames_one_after_another)
 
 TEST(messages_are_read_leniently)
 {
-	autojson json_t *m = json_loads("{\"aB\":1,\"c_d\":\"x\",\"n\":null,\"num\":\"-5\",\"real\":2.0,\"bad\":1.5,\"t\":true,"
-					"\"bytes\":\"-_8=\",\"neg\":\"--5\"}", 0, NULL);
+	autojson json_t *m = json_loads("{\"aB\":1,\"c_d\":\"x\",\"n\":null,\"num\":\"-5\","
+					"\"real\":2.0,\"bad\":1.5,\"t\":true,"
+					"\"bytes\":\"-_8=\",\"neg\":\"--5\"}",
+		0, NULL);
 	const char *s = "kept";
 	bool b = false;
 	int64_t i = 7;
@@ -196,12 +230,22 @@ TEST(ranges_of_ten_bytes)
 		enum range_kind kind;
 		uint64_t from, len;
 	} rows[] = {
-		{ "bytes=0-0", RANGE_PART, 0, 1 }, { "bytes=2-4", RANGE_PART, 2, 3 }, { "bytes=5-", RANGE_PART, 5, 5 },
-		{ "bytes=-3", RANGE_PART, 7, 3 }, { "bytes=-30", RANGE_PART, 0, 10 }, { "bytes=0-999", RANGE_PART, 0, 10 },
-		{ "bytes=9-9", RANGE_PART, 9, 1 }, { "bytes=0-18446744073709551615", RANGE_PART, 0, 10 },
-		{ "bytes=10-", RANGE_UNSATISFIABLE, 0, 0 }, { "bytes=-0", RANGE_UNSATISFIABLE, 0, 0 },
-		{ "bytes=4-2", RANGE_WHOLE, 0, 0 }, { "bytes=1-2,3-4", RANGE_WHOLE, 0, 0 }, { "bytes=a-b", RANGE_WHOLE, 0, 0 },
-		{ "bytes=", RANGE_WHOLE, 0, 0 }, { "bytes=-", RANGE_WHOLE, 0, 0 }, { "items=1-2", RANGE_WHOLE, 0, 0 },
+		{ "bytes=0-0", RANGE_PART, 0, 1 },
+		{ "bytes=2-4", RANGE_PART, 2, 3 },
+		{ "bytes=5-", RANGE_PART, 5, 5 },
+		{ "bytes=-3", RANGE_PART, 7, 3 },
+		{ "bytes=-30", RANGE_PART, 0, 10 },
+		{ "bytes=0-999", RANGE_PART, 0, 10 },
+		{ "bytes=9-9", RANGE_PART, 9, 1 },
+		{ "bytes=0-18446744073709551615", RANGE_PART, 0, 10 },
+		{ "bytes=10-", RANGE_UNSATISFIABLE, 0, 0 },
+		{ "bytes=-0", RANGE_UNSATISFIABLE, 0, 0 },
+		{ "bytes=4-2", RANGE_WHOLE, 0, 0 },
+		{ "bytes=1-2,3-4", RANGE_WHOLE, 0, 0 },
+		{ "bytes=a-b", RANGE_WHOLE, 0, 0 },
+		{ "bytes=", RANGE_WHOLE, 0, 0 },
+		{ "bytes=-", RANGE_WHOLE, 0, 0 },
+		{ "items=1-2", RANGE_WHOLE, 0, 0 },
 		{ "bytes=0-18446744073709551616", RANGE_WHOLE, 0, 0 },
 	};
 
