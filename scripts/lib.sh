@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What the scripts share. Sourced by bash; every script says `. "$(dirname "$0")/lib.sh"` first.
 #
 # STATE_DIR, RUN_DIR, CONFIG and LISTEN move everything that is made, so that several SPACEs live side by side on one machine.

@@ -6,7 +6,7 @@ _space_ids() { space ls -q 2>/dev/null; }
 _space_names() { space "$1" ls 2>/dev/null | sed 1d | cut -d' ' -f1; }
 
 _space() {
-  local cur=${COMP_WORDS[COMP_CWORD]} cmd= sub= i words=()
+  local cur=${COMP_WORDS[COMP_CWORD]} cmd='' sub='' i words=()
   for ((i = 1; i < COMP_CWORD; i++)); do
     case ${COMP_WORDS[i]} in
       --) return 0 ;;

@@ -48,7 +48,7 @@ void json_print(struct cli *c, const json_t *v)
 
 int fail_here(struct fail *f, int err, const char *fmt, ...)
 {
-	char msg[sizeof(f->msg)];
+	char msg[sizeof(((struct fail *)NULL)->msg)];
 	va_list ap;
 
 	va_start(ap, fmt);
