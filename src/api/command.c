@@ -81,7 +81,7 @@ static int signal_of_status(const char *status)
 {
 	size_t i, n;
 
-	if (!status || strncmp(status, "signal: ", 8))
+	if (!status || strncmp(status, "signal: ", 8) != 0)
 		return 0;
 	status += 8;
 	for (i = 0; i < ARRAY_LEN(signals); i++) {
@@ -310,9 +310,7 @@ static void output_keep(struct command *c, int which, struct str data)
 	c->off[which] += data.n;
 	if (c->cut[which])
 		return;
-	if (take < data.n || buf_add(&c->out[which], data.p, take) < 0) {
-		if (take < data.n && buf_add(&c->out[which], data.p, take) < 0)
-			take = 0;
+	if (buf_add(&c->out[which], data.p, take) < 0 || take < data.n) {
 		/* Not in the middle of a character. */
 		c->out[which].n -= utf8_tail(buf_str(&c->out[which]));
 		c->cut[which] = true;

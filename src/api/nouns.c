@@ -331,7 +331,7 @@ static int image_read(struct req *r, json_t *body, struct image_body *q, struct 
 			err = fail_as(why, ERR_forbidden, "a directory of the host is read only for the local socket");
 		return err;
 	}
-	if (strcmp(q->from, "oci"))
+	if (strcmp(q->from, "oci") != 0)
 		return fail_as(why, ERR_bad_request, "from: \"packages\", \"dir\" or \"oci\"");
 	if (!q->ref || q->packages || q->path)
 		return fail_as(why, ERR_bad_request, "from oci: takes ref, and no packages or path");

@@ -311,7 +311,7 @@ static void operation(struct jw *w, const struct route *rt, const char *path, co
 	char lower[16], id[64];
 	size_t i;
 
-	for (i = 0; method[i] && i < sizeof(lower) - 1; i++)
+	for (i = 0; i < sizeof(lower) - 1 && method[i]; i++)
 		lower[i] = (char)(method[i] | 0x20);
 	lower[i] = '\0';
 	snprintf(id, sizeof(id), rt->method ? "%s" : "%s_%s", rt->name, lower);
@@ -346,7 +346,7 @@ static int paths(struct jw *w)
 
 	jw_obj(w, "paths");
 	for (i = 0; i < nroutes; i++) {
-		for (j = 0; j < i && strcmp(routes[j].pattern, routes[i].pattern); j++)
+		for (j = 0; j < i && strcmp(routes[j].pattern, routes[i].pattern) != 0; j++)
 			;
 		if (j < i)
 			continue; /* its path has been written */
@@ -356,7 +356,7 @@ static int paths(struct jw *w)
 		for (j = i; j < nroutes; j++) {
 			const struct route *rt = &routes[j];
 
-			if (strcmp(rt->pattern, routes[i].pattern))
+			if (strcmp(rt->pattern, routes[i].pattern) != 0)
 				continue;
 			if ((rt->in && !schema_exists(rt->in)) || (rt->out && !schema_exists(rt->out)))
 				return -EINVAL;

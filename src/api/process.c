@@ -155,10 +155,10 @@ static void on_found(json_t *reply, const struct fail *why, void *arg)
 {
 	struct req *r = arg;
 	struct fail f = *why;
-	uint64_t off[2];
-	int64_t pid;
+	uint64_t off[2] = { 0 };
+	int64_t pid = 0;
 	json_t *p;
-	bool both;
+	bool both = false;
 
 	if (r->x && !f.err && pid_read(r, &pid, &f) == 0 && offsets_read(r, off, &both, &f) == 0) {
 		p = find(r, reply, pid);
@@ -181,9 +181,9 @@ void h_output(struct req *r)
 {
 	struct guest_opts o = { .method = "GET", .target = "/space/processes" };
 	struct fail why = { 0 };
-	uint64_t off[2];
-	int64_t pid;
-	bool both;
+	uint64_t off[2] = { 0 };
+	int64_t pid = 0;
+	bool both = false;
 
 	if (pid_read(r, &pid, &why) < 0 || offsets_read(r, off, &both, &why) < 0)
 		return req_fail(r, &why);
@@ -199,7 +199,7 @@ void h_stdin(struct req *r)
 	struct fail why = { 0 };
 	bool close = false;
 	char target[64];
-	int64_t pid;
+	int64_t pid = 0;
 
 	if (pid_read(r, &pid, &why) < 0 || req_query_flag(r, "close", &close, &why) < 0)
 		return req_fail(r, &why);
@@ -239,7 +239,7 @@ static void signal_body(struct req *r, json_t *body)
 	struct guest_opts o = { .method = "POST", .target = "/space/kill",
 		.not_found = ERR_process_not_found };
 	char text_[96];
-	int64_t pid, sig = 0;
+	int64_t pid = 0, sig = 0;
 
 	if (pid_read(r, &pid, &why) < 0 || fields_read(body, signal_fields, nsignal_fields, &q, &why) < 0)
 		return req_fail(r, &why);
@@ -267,7 +267,7 @@ static void resize_body(struct req *r, json_t *body)
 	struct guest_opts o = { .method = "POST", .target = "/process.Process/Update",
 		.not_found = ERR_process_not_found };
 	char text_[128];
-	int64_t pid;
+	int64_t pid = 0;
 
 	if (pid_read(r, &pid, &why) < 0 || fields_read(body, resize_fields, nresize_fields, &q, &why) < 0)
 		return req_fail(r, &why);

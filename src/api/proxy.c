@@ -52,7 +52,7 @@ bool proxy_host_parse(struct str host, const char *domain, int *port, struct str
 	struct str label, rest, number;
 
 	host = without_port(host);
-	if (!dlen || !str_cut(host, '.', &label, &rest) || rest.n != dlen || strncasecmp(rest.p, domain, dlen))
+	if (!dlen || !str_cut(host, '.', &label, &rest) || rest.n != dlen || strncasecmp(rest.p, domain, dlen) != 0)
 		return false;
 	if (!str_cut(label, '-', &number, &rest) || port_read(number, port) < 0)
 		return false;

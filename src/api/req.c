@@ -92,7 +92,7 @@ void req_stop_streams(struct api *api, const char *key_id, const struct fail *wh
 	link_each_safe(it, next, &api->streams) {
 		struct req *r = container_of(it, struct req, link);
 
-		if (key_id && (!r->key || strcmp(r->key, key_id)))
+		if (key_id && (!r->key || strcmp(r->key, key_id) != 0))
 			continue;
 		link_del(it);
 		link_add_tail(&todo, it);

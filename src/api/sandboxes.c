@@ -332,7 +332,7 @@ static bool metadata_fits(struct listing *l, const struct sandbox *sb)
 		    http_unescape(v, sizeof(v), value, true) < 0)
 			return false;
 		have = json_string_value(json_object_get(sb->metadata, k));
-		if (!have || strcmp(have, v))
+		if (!have || strcmp(have, v) != 0)
 			return false;
 	}
 	return true;
