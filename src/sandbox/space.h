@@ -84,6 +84,9 @@ void sandbox_each(struct space *sp, const char *tenant, int (*fn)(struct sandbox
 /* Activity: a sandbox with users is not idle. Also keeps the pointer good until released. */
 void sandbox_hold(struct sandbox *sb);
 void sandbox_release(struct sandbox *sb);
+/* The pointer alone: for those who only look, which is no activity. */
+void sandbox_keep(struct sandbox *sb);
+void sandbox_unkeep(struct sandbox *sb);
 
 /* The way to the agent: NULL with WHY (sandbox_gone, sandbox_not_running) unless it runs. Calls carry X-Access-Token: sandbox_token(). */
 struct http_endpoint *sandbox_agent(struct sandbox *sb, struct fail *why);

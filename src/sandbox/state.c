@@ -145,6 +145,20 @@ void sandbox_release(struct sandbox *sb)
 	core_maybe_free(c);
 }
 
+void sandbox_keep(struct sandbox *sb)
+{
+	core_of(sb)->holds++;
+}
+
+void sandbox_unkeep(struct sandbox *sb)
+{
+	struct sandbox_core *c = core_of(sb);
+
+	assert(c->holds > 0);
+	c->holds--;
+	core_maybe_free(c);
+}
+
 /* --- the move --- */
 
 static void set_state(struct sandbox_core *c, enum sandbox_state to)
