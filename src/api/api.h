@@ -58,6 +58,7 @@ enum route_flag {
 	ROUTE_LOCAL_ONLY = 128,	/* not over TCP */
 	ROUTE_BYTES_IN = 256, ROUTE_BYTES_OUT = 512, /* bodies that are not JSON (for the description) */
 	ROUTE_OPTIONAL_BODY = 1024,
+	ROUTE_QUIET = 2048,	/* only looks: no activity, and a sandbox that stands still is not woken */
 };
 
 struct route {
@@ -81,7 +82,7 @@ struct req {
 	struct api *api;
 	struct http_exchange *x;	/* NULL once the exchange is over */
 	const struct route *route;
-	struct sandbox *sb;		/* of ROUTE_SANDBOX. Held (and so counting as activity) with ROUTE_RUNNING, else good in the handler only */
+	struct sandbox *sb;		/* of ROUTE_SANDBOX. Held with ROUTE_RUNNING (which is activity, but for ROUTE_QUIET), else good in the handler only */
 	struct link link;		/* of api->streams, for streams */
 	void (*on_gone)(struct req *r);	/* the exchange is over; r->user is still there */
 	union {

@@ -24,6 +24,7 @@ struct guest_call {
 	int probe_ms;		/* until the next one; 0: the head is there */
 	unsigned refs;		/* the call itself, and a probe under way */
 	bool unreachable;
+	bool quiet;
 	bool ended;
 };
 
@@ -188,6 +189,22 @@ static void on_drain(struct http_call *hc, void *arg)
 		c->cb->drain(c, c->arg);
 }
 
+static void hold(struct guest_call *c)
+{
+	if (c->quiet)
+		sandbox_keep(c->sb);
+	else
+		sandbox_hold(c->sb);
+}
+
+static void release(struct sandbox *sb, bool quiet)
+{
+	if (quiet)
+		sandbox_unkeep(sb);
+	else
+		sandbox_release(sb);
+}
+
 static void finish(struct guest_call *c, const struct fail *why)
 {
 	struct sandbox *sb = c->sb;
@@ -195,7 +212,7 @@ static void finish(struct guest_call *c, const struct fail *why)
 	c->ended = true;
 	tick_clear(&c->tick);
 	c->cb->end(c, why, c->arg);
-	sandbox_release(sb);
+	release(sb, c->quiet);
 	call_unref(c);
 }
 
@@ -224,7 +241,7 @@ static void on_upgrade(struct http_call *hc, const struct http_head *h, struct h
 	c->probe_ms = 0;
 	tick_clear(&c->tick);
 	c->cb->upgrade(c, s, c->arg);
-	sandbox_release(sb);
+	release(sb, c->quiet);
 	call_unref(c);
 }
 
@@ -289,16 +306,16 @@ struct guest_call *guest_call(struct api *api, struct sandbox *sb, const struct 
 		return NULL;
 	}
 	*c = (struct guest_call){ .api = api, .sb = sb, .cb = cb, .arg = arg, .refs = 1,
-		.not_found = o->not_found, .probe_ms = PROBE_FIRST_MS };
+		.not_found = o->not_found, .quiet = o->quiet, .probe_ms = PROBE_FIRST_MS };
 	buf_init(&c->error, 16 * KIB);
 	tick_init(&c->tick, probe);
 	ho.headers = hs.h;
 	ho.nheaders = hs.n;
 	ho.body_len = o->body_len ? o->body_len : (int64_t)o->body.n + (o->connect_stream ? 5 : 0);
-	sandbox_hold(sb);
+	hold(c);
 	c->call = http_call_start(e, &ho, o->upgrade_tcp ? &upgrade_cb : &call_cb, c);
 	if (!c->call) {
-		sandbox_release(sb);
+		release(c->sb, c->quiet);
 		free(c);
 		fail_set(why, -ENOMEM, "out of memory");
 		return NULL;

@@ -34,6 +34,7 @@ struct guest_opts {
 	bool connect_stream;	    /* Connect: BODY is put into a frame */
 	bool upgrade_tcp;
 	enum errcode not_found;	    /* what its 404 means; 0: not_found */
+	bool quiet;		    /* no activity: it only looks */
 };
 
 /* NULL with WHY when the sandbox is not there to be called; every other failure comes through end(), later. */

@@ -100,7 +100,7 @@ static void ask(struct req *r, const struct guest_opts *o, guest_json_fn *done)
 
 void h_processes(struct req *r)
 {
-	struct guest_opts o = { .method = "GET", .target = "/space/processes" };
+	struct guest_opts o = { .method = "GET", .target = "/space/processes", .quiet = true };
 
 	ask(r, &o, on_list);
 }

@@ -47,7 +47,9 @@ void req_unref(struct req *r)
 	if (--r->refs)
 		return;
 	assert(!r->x);
-	if (r->held)
+	if (r->held && (r->route && r->route->flags & ROUTE_QUIET))
+		sandbox_unkeep(r->sb);
+	else if (r->held)
 		sandbox_release(r->sb);
 	if (r->has_body)
 		json_decref(r->body);

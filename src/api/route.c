@@ -165,9 +165,14 @@ static void dispatch(struct req *r)
 	if (!r->sb)
 		return req_fail(r, &why);
 	if (r->route->flags & ROUTE_RUNNING) {
-		sandbox_hold(r->sb);
+		bool quiet = r->route->flags & ROUTE_QUIET;
+
+		if (quiet)
+			sandbox_keep(r->sb);
+		else
+			sandbox_hold(r->sb);
 		r->held = true;
-		if (r->sb->auto_wake && r->sb->state == SANDBOX_PAUSED)
+		if (r->sb->auto_wake && r->sb->state == SANDBOX_PAUSED && !quiet)
 			return sandbox_wake(r->sb, on_woken, req_ref(r));
 	}
 	run(r);

@@ -24,7 +24,7 @@ const struct route routes[] = {
 
 	{ "POST", S "/exec", "exec", SCOPE_USE, RUN | ROUTE_STREAM, h_exec, "Run a command", "wait detach", "Exec",
 	  "ExecResult", 200 },
-	{ "GET", S "/processes", "list_processes", SCOPE_READ, RUN, h_processes, "Commands, also those that ended", NULL,
+	{ "GET", S "/processes", "list_processes", SCOPE_READ, RUN | ROUTE_QUIET, h_processes, "Commands, also those that ended", NULL,
 	  NULL, "ProcessList", 200 },
 	{ "GET", S "/processes/{pid}/output", "get_output", SCOPE_READ, RUN | ROUTE_STREAM | ROUTE_ATTACH, h_output,
 	  "Follow a command's output, from any offset", "offset stdout stderr attach_token", NULL, NULL, 200 },
@@ -50,7 +50,7 @@ const struct route routes[] = {
 	{ "GET", S "/watch", "watch", SCOPE_READ, RUN | ROUTE_STREAM, h_watch, "Follow changes under a directory",
 	  "path recursive", NULL, NULL, 200 },
 
-	{ "GET", S "/metrics", "get_sandbox_metrics", SCOPE_READ, RUN, h_sandbox_metrics, "What it uses", NULL, NULL,
+	{ "GET", S "/metrics", "get_sandbox_metrics", SCOPE_READ, RUN | ROUTE_QUIET, h_sandbox_metrics, "What it uses", NULL, NULL,
 	  "Usage", 200 },
 	{ "GET", S "/events", "get_sandbox_events", SCOPE_READ, SB | ROUTE_STREAM, h_sandbox_events, "Its event log",
 	  "after limit cursor", NULL, "EventList", 200 },

@@ -541,7 +541,7 @@ static void on_metrics(json_t *reply, const struct fail *why, void *arg)
 
 void h_sandbox_metrics(struct req *r)
 {
-	struct guest_opts o = { .method = "GET", .target = "/metrics" };
+	struct guest_opts o = { .method = "GET", .target = "/metrics", .quiet = true };
 	struct fail why = { 0 };
 
 	req_ref(r);

@@ -241,16 +241,29 @@ void h_operations(struct req *r)
 	req_json(r, 200, &l.w);
 }
 
+/* What a progress event shows, as one number: the same is not said twice. */
+static uint64_t shown_of(const struct operation *op)
+{
+	uint64_t h = 14695981039346656037ULL + (uint64_t)(int64_t)(op->progress * 1000);
+	const char *p;
+
+	for (p = op->step; *p; p++)
+		h = (h ^ (uint8_t)*p) * 1099511628211ULL;
+	return h;
+}
+
 /* Progress is worth only its latest: what a slow client has not taken yet is not queued behind. */
 static void on_operation(struct operation *op, void *arg)
 {
 	static const char *const names[] = { "progress", "done", "failed" };
+	uint64_t shown = shown_of(op);
 	struct req *r = arg;
 	struct buf b;
 	struct jw w;
 
-	if (!r->x || (op->state == OPERATION_RUNNING && http_unsent(r->x)))
+	if (!r->x || (op->state == OPERATION_RUNNING && (http_unsent(r->x) || shown == r->pos)))
 		return;
+	r->pos = shown;
 	answer_begin(&w, &b);
 	operation_json(&w, NULL, op);
 	req_ref(r);

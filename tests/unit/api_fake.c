@@ -93,6 +93,8 @@ void sandbox_each(struct space *sp, const char *tenant, int (*fn)(struct sandbox
 }
 void sandbox_hold(struct sandbox *sb) { sb->users++; }
 void sandbox_release(struct sandbox *sb) { sb->users--; }
+void sandbox_keep(struct sandbox *sb) { sb->users++; }
+void sandbox_unkeep(struct sandbox *sb) { sb->users--; }
 struct http_endpoint *sandbox_agent(struct sandbox *sb, struct fail *why)
 {
 	fail_as(why, ERR_sandbox_not_running, "no guest here");
