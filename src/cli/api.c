@@ -174,8 +174,11 @@ int api_call_opts(struct cli *c, const char *method, const char *target, json_t 
 	struct http_header h[8];
 	struct http_call_opts call = { .method = method, .headers = h, .head_timeout_ms = -1 };
 	struct waited w = { .text = o->text };
+	struct fail unasked;
 	int r;
 
+	if (!why)
+		why = &unasked;
 	json_decref(body);
 	buf_init(&full, 32 * KIB);
 	r = cli_connect(c, why);

@@ -69,7 +69,8 @@ void cli_wait(struct cli *c, const bool *done);
 void cli_sleep(struct cli *c, int ms);
 
 #define ANSWER_MAX (64 * MIB)
-/* One call, waited for. BODY may be NULL and is released. 0 and *out (may be NULL; NULL for 204), or what the server said in WHY. */
+/* One call, waited for. BODY may be NULL and is released. 0 and *out (may be NULL; NULL for 204), or what the server said in WHY
+ * (may be NULL). */
 int api_call(struct cli *c, const char *method, const char *target, json_t *body, json_t **out, struct fail *why);
 struct api_opts {
 	const char *header[2][2]; /* name, value */
