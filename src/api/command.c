@@ -436,7 +436,6 @@ static void on_started(struct command *c, json_t *start)
 		return answer_detached(c);
 	if (c->mode == COMMAND_WAIT)
 		return;
-	req_is_stream(c->r, on_stop);
 	http_on_drain(c->r->x, on_client_drain, c->r);
 	req_sse(c->r);
 	answer_begin(&w, &b);
@@ -648,6 +647,7 @@ static struct command *command_new(struct req *r, enum command_mode mode)
 	buf_init(&c->out[STDERR], COMMAND_WAIT_MAX);
 	r->user = c;
 	r->on_gone = on_gone;
+	req_is_stream(r, on_stop); /* also one that is waited for: whoever waits is told when we stop */
 	return c;
 }
 
