@@ -13,7 +13,7 @@
 #include "store/store.h"
 
 #define AGENT_PORT 49983
-#define AGENT_CONNECT_MS 1500		  /* a guest whose network is gone is found out in this time */
+#define AGENT_CONNECT_MS 1400		  /* a guest whose network is gone is found out in this time */
 #define INIT_TIMEOUT_MS 30000		  /* from running vCPUs to the answer of /init */
 #define BOOT_TIMEOUT_MS 180000		  /* the same for a cold boot; emulation on a busy host is slow */
 #define ENDED_KEEP_NS (3600 * NS_PER_S)	  /* ended sandboxes and operations stay found this long */

@@ -451,7 +451,6 @@ int template_remove(struct space *sp, const char *tenant, const char *name, stru
 	template_key(t, key);
 	(void)store_del(txn, "template", key);
 	store_commit(txn, NULL, NULL);
-	log_info("template %s: removed", t->t.name);
 	link_each_safe(l, next, &t->variants)
 		ready_drop(sp, container_of(l, struct variant, link)->node);
 	link_del(&t->link);
