@@ -52,7 +52,7 @@ class Report:
         x, y = self.figures[a]["median"], self.figures[b]["median"]
         reached = "" if goal is None else f"   goal {goal:.3f}: {'reached' if x / y <= goal else 'NOT reached'}"
         self.figures["ratio: " + what] = {"name": what, "ratio": x / y, "goal": goal}
-        print(f"  ratio  {what:59} {x / y:7.4f}  (1/{y / x:.1f}){reached}", flush=True)
+        print(f"  ratio  {what:59} {x / y:7.4f}  ({f'1/{y / x:.1f}' if x < y else f'{x / y:.1f} times'}){reached}", flush=True)
 
     def note(self, text):
         print("  " + text, flush=True)
