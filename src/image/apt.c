@@ -80,6 +80,7 @@ static int apt_run(struct apt *a, const char *program, const char *const *words,
 	size_t n = 10;
 	const struct tool t = { .argv = argv,
 		.cwd = a->dir,
+		.tmp = a->pool->tmp,
 		.package = "apt",
 		.timeout_s = timeout_s,
 		.line = on_line,

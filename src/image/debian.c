@@ -190,6 +190,7 @@ static int bootstrap(const struct apt *apt, const char *root, const char *includ
 		"--format=directory", "--architectures=amd64", options, include };
 	size_t n = 7;
 	const struct tool t = { .argv = argv,
+		.tmp = apt->pool->tmp,
 		.package = "mmdebstrap",
 		.isolate = true,
 		.timeout_s = 3600,

@@ -157,7 +157,8 @@ static int unpack(struct maker *m, const char *deb, struct fail *why)
 	char dir[4400];
 	const char *const argv[] = { "dpkg-deb", "-x", deb, dir, NULL };
 	const struct tool t = {
-		.argv = argv, .package = "dpkg", .timeout_s = 300, .tick = unpack_tick, .arg = m
+		.argv = argv, .tmp = m->p->tmp, .package = "dpkg", .timeout_s = 300,
+		.tick = unpack_tick, .arg = m
 	};
 	int r;
 

@@ -212,6 +212,7 @@ static int copy(struct pool *p, const char *ref, const char *layout, const struc
 	const char *argv[16] = { "skopeo" };
 	size_t n = 1;
 	const struct tool t = { .argv = argv,
+		.tmp = p->tmp,
 		.package = "skopeo",
 		.isolate = true,
 		.timeout_s = 3600,
@@ -239,13 +240,15 @@ static int copy(struct pool *p, const char *ref, const char *layout, const struc
 		     : 0;
 }
 
-static int unpack(const char *layout, const char *root, const struct progress *pr, struct fail *why)
+static int unpack(struct pool *p, const char *layout, const char *root, const struct progress *pr,
+	struct fail *why)
 {
 	char image[4600];
 	struct waiting w = { pr, "unpacking the layers" };
 	const char *const argv[] = { "umoci", "--log=error", "raw", "unpack", "--image", image,
 		root, NULL };
 	const struct tool t = { .argv = argv,
+		.tmp = p->tmp,
 		.package = "umoci",
 		.isolate = true,
 		.timeout_s = 3600,
@@ -278,7 +281,7 @@ static int build(struct pool *p, const char *name, const char *ref, struct tree 
 		return pool_fail(why, layout_fd, "%s", layout);
 	r = read_config(layout_fd, info, why);
 	if (!r)
-		r = unpack(layout, root, pr, why);
+		r = unpack(p, layout, root, pr, why);
 	if (r < 0)
 		return r;
 	root_fd = dir_open(tree->fd, "root");

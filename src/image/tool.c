@@ -101,13 +101,16 @@ static bool env_passed_on(const char *e)
 	return false;
 }
 
-static void env_build(const char *out[TOOL_ENV_MAX], const struct tool *t)
+/* TMPDIR is a buffer of "TMPDIR=" and the path, if it has one. */
+static void env_build(const char *out[TOOL_ENV_MAX], const struct tool *t, const char *tmpdir)
 {
 	size_t n = 0;
 	bool path = false;
 
 	out[n++] = "LANG=C.UTF-8";
 	out[n++] = "HOME=/root";
+	if (t->tmp)
+		out[n++] = tmpdir;
 	for (char **e = environ; e && *e && n < 20; e++) {
 		if (!env_passed_on(*e))
 			continue;
@@ -124,6 +127,7 @@ static void env_build(const char *out[TOOL_ENV_MAX], const struct tool *t)
 static _Noreturn void child(const struct tool *t, pid_t parent, const char *const *argv, int out)
 {
 	const char *env[TOOL_ENV_MAX];
+	char tmpdir[4300];
 	sigset_t none;
 	int nul = open("/dev/null", O_RDWR | O_CLOEXEC);
 
@@ -137,7 +141,8 @@ static _Noreturn void child(const struct tool *t, pid_t parent, const char *cons
 		_exit(126);
 	if (chdir(t->cwd ? t->cwd : "/"))
 		_exit(126);
-	env_build(env, t);
+	snprintf(tmpdir, sizeof(tmpdir), "TMPDIR=%s", t->tmp ? t->tmp : "");
+	env_build(env, t, tmpdir);
 	/* PATH of the new environment is ours, so that looking argv[0] up here gives the same. */
 	execvpe(argv[0], (char *const *)argv, (char *const *)env);
 	_exit(errno == ENOENT ? 127 : 126);

@@ -15,6 +15,8 @@ struct tool {
 	const char *const *env;	 /* added to PATH, HOME, LANG and the proxy variables of our own
 				    environment; may be NULL */
 	const char *cwd;	 /* NULL: / */
+	const char *tmp;	 /* its TMPDIR: what it leaves there when it is killed goes with the
+				    pool's own work directory. NULL: it needs none */
 	const char
 		*package; /* the Debian package it comes from, for the remedy when it is missing */
 	bool isolate;
