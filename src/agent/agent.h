@@ -46,6 +46,8 @@ extern struct agent agent;
 int server_start(const char *host, int port, struct fail *why);
 /* {"code":STATUS,"message":"…"}, the shape of E2B's plain HTTP errors. */
 void answer_error(struct http_exchange *x, int status, const char *fmt, ...) PRINTF(3, 4);
+void error_text(struct buf *b, int status,
+	const char *msg); /* that text; B is begun here, the caller clears it */
 bool token_ok(struct http_exchange *x, bool *present); /* X-Access-Token; true when none is set */
 
 /* The query parameter KEY into a fixed buffer: length, -ENOENT when absent, -EINVAL, -ENAMETOOLONG.

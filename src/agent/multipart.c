@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "base/random.h"
+
 enum { PREAMBLE, AFTER_DELIM, CLOSING, HEAD, BODY, EPILOGUE, BROKEN };
 
 /* One parameter at *S: "; key=value" or "; key="value"". false at the end or for rubbish. VALUE is
@@ -10,6 +12,8 @@ static bool param_next(struct str *s, struct str *key, struct str *value, bool *
 {
 	size_t i = 0, at;
 
+	if (s->n == 0) /* an absent header is an empty slice of nothing */
+		return false;
 	while (i < s->n && (s->p[i] == ' ' || s->p[i] == '\t' || s->p[i] == ';'))
 		i++;
 	at = i;
@@ -116,14 +120,6 @@ static size_t unquote(char *p, size_t n)
 	return w;
 }
 
-static int hexval(char c)
-{
-	return c >= '0' && c <= '9'   ? c - '0'
-	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
-	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
-				      : -1;
-}
-
 /* RFC 5987: UTF-8''per%20cent. The length, or -EINVAL. */
 static ssize_t unextend(char *p, size_t n)
 {
@@ -137,8 +133,8 @@ static ssize_t unextend(char *p, size_t n)
 		return -EINVAL;
 	for (r = (size_t)(q + 1 - p); r < n; r++) {
 		if (p[r] == '%') {
-			int hi = n - r > 2 ? hexval(p[r + 1]) : -1,
-			    lo = n - r > 2 ? hexval(p[r + 2]) : -1;
+			int hi = n - r > 2 ? hex_digit(p[r + 1]) : -1,
+			    lo = n - r > 2 ? hex_digit(p[r + 2]) : -1;
 
 			if (hi < 0 || lo < 0)
 				return -EINVAL;

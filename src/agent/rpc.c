@@ -76,36 +76,6 @@ void rpc_fail(struct http_exchange *x, bool stream, enum rpc_code code, const ch
 	buf_clear(&b);
 }
 
-void rpc_fail_errno(struct http_exchange *x, bool stream, int err, const char *msg)
-{
-	enum rpc_code code;
-
-	switch (-err) {
-	case ENOENT:
-		code = RPC_NOT_FOUND;
-		break;
-	case EEXIST:
-		code = RPC_ALREADY_EXISTS;
-		break;
-	case EINVAL:
-	case ENOTDIR:
-	case EISDIR:
-	case ENAMETOOLONG:
-		code = RPC_INVALID_ARGUMENT;
-		break;
-	case ENOBUFS:
-	case ENOMEM:
-	case EAGAIN:
-	case EMFILE:
-	case ENFILE:
-		code = RPC_RESOURCE_EXHAUSTED;
-		break;
-	default:
-		code = RPC_INTERNAL;
-	}
-	rpc_fail(x, stream, code, "%s", msg);
-}
-
 void rpc_start(struct http_exchange *x)
 {
 	http_head_forget(x);

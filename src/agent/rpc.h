@@ -38,8 +38,6 @@ int rpc_path(struct rpc *r, const char *name, const struct user *u, char out[PAT
 void rpc_reply(struct http_exchange *x, struct buf *body); /* empties BODY; none at all: "{}" */
 void rpc_fail(struct http_exchange *x, bool stream, enum rpc_code code, const char *fmt, ...)
 	PRINTF(4, 5);
-void rpc_fail_errno(struct http_exchange *x, bool stream, int err,
-	const char *msg); /* the code is found from the errno */
 
 /* Streams. A frame is built in B after rpc_frame(), and rpc_send() returns as http_write does; it
  * empties B. */

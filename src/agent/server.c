@@ -40,22 +40,28 @@ static const struct route {
 	{ "POST", "/space/shutdown", handle_shutdown, HOST_ONLY | EARLY },
 };
 
+void error_text(struct buf *b, int status, const char *msg)
+{
+	struct jw w;
+
+	buf_init(b, 64 * KIB);
+	jw_init(&w, b);
+	jw_obj(&w, NULL);
+	jw_int(&w, "code", status);
+	jw_str(&w, "message", msg);
+	jw_obj_end(&w);
+}
+
 void answer_error(struct http_exchange *x, int status, const char *fmt, ...)
 {
 	char msg[PATH_LEN + 256];
 	struct buf b;
-	struct jw w;
 	va_list ap;
 
 	va_start(ap, fmt);
 	vsnprintf(msg, sizeof(msg), fmt, ap);
 	va_end(ap);
-	buf_init(&b, 64 * KIB);
-	jw_init(&w, &b);
-	jw_obj(&w, NULL);
-	jw_int(&w, "code", status);
-	jw_str(&w, "message", msg);
-	jw_obj_end(&w);
+	error_text(&b, status, msg);
 	http_respond_buf(x, status, "application/json; charset=utf-8", &b);
 	buf_clear(&b);
 }

@@ -383,19 +383,13 @@ void xfer_error(struct xfer *t, int status, const char *fmt, ...)
 {
 	char msg[PATH_LEN + 256];
 	struct buf b;
-	struct jw w;
 	va_list ap;
 
 	va_start(ap, fmt);
 	vsnprintf(msg, sizeof(msg), fmt, ap);
 	va_end(ap);
 	xfer_skip(t);
-	buf_init(&b, 64 * KIB);
-	jw_init(&w, &b);
-	jw_obj(&w, NULL);
-	jw_int(&w, "code", status);
-	jw_str(&w, "message", msg);
-	jw_obj_end(&w);
+	error_text(&b, status, msg);
 	xfer_respond(t, status, "application/json; charset=utf-8", buf_str(&b));
 	buf_clear(&b);
 }

@@ -63,7 +63,7 @@ void hex_encode(char *out, const void *p, size_t n)
 	*out = '\0';
 }
 
-static int hex_value(char c)
+int hex_digit(char c)
 {
 	if (c >= '0' && c <= '9')
 		return c - '0';
@@ -81,7 +81,7 @@ int hex_decode(void *out, size_t n, struct str s)
 	if (s.n != 2 * n)
 		return -EINVAL;
 	for (size_t i = 0; i < n; i++) {
-		int hi = hex_value(s.p[2 * i]), lo = hex_value(s.p[2 * i + 1]);
+		int hi = hex_digit(s.p[2 * i]), lo = hex_digit(s.p[2 * i + 1]);
 
 		if (hi < 0 || lo < 0)
 			return -EINVAL;

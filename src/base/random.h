@@ -12,6 +12,7 @@ void id_make(char out[ID_LEN + 1], char prefix);
 bool id_valid(struct str s, char prefix);
 
 void hex_encode(char *out, const void *p, size_t n); /* 2n digits and a NUL */
+int hex_digit(char c);				   /* its value, either case; -1: none */
 int hex_decode(void *out, size_t n, struct str s);   /* exactly n bytes; 0 or -EINVAL */
 
 size_t base64_len(size_t n); /* with padding, without a NUL */

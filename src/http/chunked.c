@@ -1,6 +1,8 @@
 /* chunked.c - decoding of the chunked transfer coding (RFC 9112, 7.1), see http.h. */
 #include "http/http.h"
 
+#include "base/random.h"
+
 #define LINE_MAX_LEN 256  /* a size and its extensions */
 #define TRAILERS_MAX 8192 /* all of them together */
 
@@ -25,17 +27,6 @@ void http_chunked_init(struct http_chunked *c)
 	*c = (struct http_chunked){ .state = SIZE_FIRST };
 }
 
-static int digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
-
 static bool is_text(char c)
 {
 	return (c >= 0x20 && c != 0x7f) || c == '\t' || (unsigned char)c >= 0x80;
@@ -55,7 +46,7 @@ static bool trailer_forbidden(const struct http_chunked *c)
 
 static int size_byte(struct http_chunked *c, char b)
 {
-	int d = digit(b);
+	int d = hex_digit(b);
 
 	if (d >= 0) {
 		if (c->left > (uint64_t)INT64_MAX >> 4)

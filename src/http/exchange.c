@@ -24,16 +24,6 @@ void http_head_forget(struct http_exchange *x)
 	}
 }
 
-void http_set_user(struct http_exchange *x, void *user)
-{
-	x->user = user;
-}
-
-void *http_user(const struct http_exchange *x)
-{
-	return x->user;
-}
-
 bool http_peer_uid(const struct http_exchange *x, uid_t *uid)
 {
 	struct ucred cred;

@@ -53,7 +53,6 @@ struct http_exchange {
 	void *close_arg;
 	http_drain_fn *drain_fn;
 	void *drain_arg;
-	void *user;
 	int64_t deadline, wrote_at;
 	uint32_t head_seen; /* bytes of an incomplete head that were looked at */
 	char id[17];

@@ -1,16 +1,7 @@
 /* query.c - percent-encoding, query strings and reason phrases, see http.h. */
 #include "http/http.h"
 
-static int hex(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
+#include "base/random.h"
 
 ssize_t http_unescape(char *dst, size_t size, struct str s, bool plus)
 {
@@ -20,8 +11,8 @@ ssize_t http_unescape(char *dst, size_t size, struct str s, bool plus)
 		char c = s.p[i];
 
 		if (c == '%') {
-			int hi = i + 2 < s.n ? hex(s.p[i + 1]) : -1,
-			    lo = i + 2 < s.n ? hex(s.p[i + 2]) : -1;
+			int hi = i + 2 < s.n ? hex_digit(s.p[i + 1]) : -1,
+			    lo = i + 2 < s.n ? hex_digit(s.p[i + 2]) : -1;
 
 			if (hi < 0 || lo < 0)
 				return -EINVAL;

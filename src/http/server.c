@@ -185,7 +185,6 @@ static void begin(struct http_exchange *x, const struct http_head *h, const char
 	x->body_fn = NULL;
 	x->close_fn = NULL;
 	x->drain_fn = NULL;
-	x->user = NULL;
 	x->id[0] = '\0';
 	x->deadline = 0;
 	buf_init(&x->headers, HTTP_HEAD_MAX);

@@ -49,8 +49,6 @@ int http_tls_server(const char *cert_file, const char *key_file, SSL_CTX **out, 
 /* --- the request --- */
 const struct http_head *http_req(const struct http_exchange *x);
 void http_head_forget(struct http_exchange *x);		   /* the head is not read any more once the answer has started */
-void http_set_user(struct http_exchange *x, void *user);
-void *http_user(const struct http_exchange *x);
 /* Peer of a Unix socket: true and its uid. Peer of TCP: false. */
 bool http_peer_uid(const struct http_exchange *x, uid_t *uid);
 const char *http_peer(const struct http_exchange *x);	   /* "127.0.0.1:4711", "unix:0": for logs. Until the next call */

@@ -39,7 +39,4 @@ int image_store(struct pool *p, const char *tmpname, const char *name, struct im
 /* {"name":…,"digest":"sha256:…","bytes":…,"created_at":…,"user":…,"workdir":…,"env":{},"cmd":[]} */
 void image_to_json(struct jw *w, const char *key, const struct image_info *i);
 
-/* How many bytes a directory's files take, for progress; stops at LIMIT entries. */
-uint64_t tree_bytes(const char *path, unsigned limit);
-
 #endif

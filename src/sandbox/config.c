@@ -289,7 +289,7 @@ static int read_document(struct reader *r)
 		case YAML_SCALAR_EVENT:
 			if (!scalar(r).n)
 				break; /* comments only */
-			/* fall through */
+			__attribute__((fallthrough));
 		default:
 			return bad(r, r->event.start_mark.line, "the file has to be a mapping of keys");
 		}

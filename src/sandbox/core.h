@@ -142,7 +142,6 @@ struct source {
 };
 typedef void source_fn(struct source *s, const struct fail *why, void *arg); /* S carries a reference for the callee */
 void source_get(struct space *sp, const char *tenant, const char *node, source_fn *fn, void *arg);
-struct source *source_peek(struct space *sp, const char *tenant, const char *node); /* if it is loaded; no reference */
 struct source *source_ref(struct source *s);
 void source_unref(struct source *s);
 void source_forget(struct space *sp, const char *node); /* the node goes away: nothing is kept for later */

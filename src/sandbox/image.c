@@ -202,14 +202,6 @@ static int find_job(void *arg, struct fail *why)
 	return 0;
 }
 
-void image_get_json(struct space *sp, const char *name, json_done_fn *done, void *arg)
-{
-	struct image_job *j = job_new(sp, name, done, arg);
-
-	if (j)
-		space_job(sp, NULL, find_job, job_done, j);
-}
-
 static int remove_job(void *arg, struct fail *why)
 {
 	struct image_job *j = arg;

@@ -133,17 +133,6 @@ static void loaded(void *arg, const struct fail *why)
 	source_unref(s); /* the job's own */
 }
 
-struct source *source_peek(struct space *sp, const char *tenant, const char *node)
-{
-	link_each_safe(l, next, &sp->sources) {
-		struct source *s = container_of(l, struct source, link);
-
-		if (s->loaded && !strcmp(s->node.id, node) && !strcmp(s->tenant, tenant))
-			return s;
-	}
-	return NULL;
-}
-
 static struct source *find_any(struct space *sp, const char *tenant, const char *node)
 {
 	link_each_safe(l, next, &sp->sources) {

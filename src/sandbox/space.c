@@ -12,16 +12,6 @@
 #define SETTLE_MS (20 * 1000)
 #define TRIM_EVERY_NS (3600 * NS_PER_S)
 
-const struct config *space_config(const struct space *sp)
-{
-	return &sp->cfg;
-}
-
-uv_loop_t *space_loop(const struct space *sp)
-{
-	return sp->loop;
-}
-
 const char *space_isolation(const struct space *sp)
 {
 	return sp->isolation;

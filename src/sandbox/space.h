@@ -20,8 +20,6 @@ int space_start(uv_loop_t *loop, const struct config *cfg, struct space **out, s
 /* Leaves sandboxes running (they are adopted by the next start) and calls `gone` when everything else is put away. Before that every
  * subscription has been dropped and every hold released. */
 void space_stop(struct space *sp, void (*gone)(void *arg), void *arg);
-const struct config *space_config(const struct space *sp);
-uv_loop_t *space_loop(const struct space *sp);
 bool space_ready(const struct space *sp, struct fail *why); /* for /readyz: recovered, driver works, … */
 const char *space_isolation(const struct space *sp);	    /* "kvm" or "emulated" */
 
@@ -151,10 +149,9 @@ int template_remove(struct space *sp, const char *tenant, const char *name, stru
 
 /* {"from":"packages","packages":[…]} | {"from":"dir","path":…} | {"from":"oci","ref":…}; runs space-image. */
 struct operation *image_build(struct space *sp, const char *tenant, const char *name, json_t *source, struct fail *why);
-/* The list as JSON text in OUT ({"images":[…]}), or one; from the pool, in a job. */
+/* VALUE of the list: {"images":[…]}; from the pool, in a job. */
 typedef void json_done_fn(json_t *value, const struct fail *why, void *arg); /* VALUE is borrowed */
 void image_list_json(struct space *sp, json_done_fn *done, void *arg);
-void image_get_json(struct space *sp, const char *name_or_digest, json_done_fn *done, void *arg);
 void image_remove_async(struct space *sp, const char *name, json_done_fn *done, void *arg);
 
 /* --- keys --- */

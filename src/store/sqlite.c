@@ -622,11 +622,12 @@ int store_events(struct store *s, const char *tenant, const char *sandbox, uint6
 		 struct fail *why)
 {
 	static const char *const sql[] = {
-		"SELECT seq, at_ns, tenant, sandbox, type, body FROM event WHERE seq > ?1 ORDER BY seq LIMIT ?2",
-		"SELECT seq, at_ns, tenant, sandbox, type, body FROM event WHERE tenant = ?3 AND seq > ?1 ORDER BY seq LIMIT ?2",
-		"SELECT seq, at_ns, tenant, sandbox, type, body FROM event WHERE sandbox = ?4 AND seq > ?1 ORDER BY seq LIMIT ?2",
-		"SELECT seq, at_ns, tenant, sandbox, type, body FROM event WHERE sandbox = ?4 AND tenant = ?3 AND seq > ?1 "
-		"ORDER BY seq LIMIT ?2",
+#define EVENTS(which) "SELECT seq, at_ns, tenant, sandbox, type, body FROM event WHERE " which "seq > ?1 ORDER BY seq LIMIT ?2"
+		EVENTS(""),
+		EVENTS("tenant = ?3 AND "),
+		EVENTS("sandbox = ?4 AND "),
+		EVENTS("sandbox = ?4 AND tenant = ?3 AND "),
+#undef EVENTS
 	};
 	struct store_event_row e;
 	sqlite3_stmt *st = NULL;
