@@ -7,7 +7,8 @@ with sandbox() as id:
     for e in s:
         if e.event == "stdout":
             break
-    time.sleep(1)
+    # On a busy host the guest takes a while to get there.
+    wait_for(lambda: api("POST", f"/v1/sandboxes/{id}/exec?wait=1", {"shell": "true"}, status=(200, 502)).status == 502, 20, "eth0 is down")
     for _ in range(2):
         start = time.monotonic()
         error("POST", f"/v1/sandboxes/{id}/exec?wait=1", {"shell": "echo never"}, status=502, code="agent_unreachable", timeout=20)
