@@ -11,6 +11,7 @@
 #include "cli/doctor.h"
 
 #define PART_MAX (8 * MIB)
+#define REPORT_MAX (96 * MIB)
 
 static struct {
 	const char *out, *state_dir;
@@ -62,24 +63,79 @@ static void redact_json(json_t *v)
 	}
 }
 
-static void part_text(int dir, const char *name, char *text)
+/* --- the archive: put together in memory, so that whatever happens there is nothing to clean up --- */
+
+struct report {
+	char name[48]; /* the one directory in it */
+	time_t now;
+	struct buf tar;
+	int err;
+};
+
+/* The last of SIZE bytes stays NUL. */
+static void octal(char *field, size_t size, uint64_t v)
 {
-	redact_text(text);
-	file_write_atomic(dir, name, text, strlen(text), 0600);
+	for (size_t i = size - 1; i-- > 0; v >>= 3)
+		field[i] = (char)('0' + (v & 7));
 }
 
-static void part_json(int dir, const char *name, json_t *v)
+/* One file, as POSIX's ustar has it: a header of 512 bytes, and the bytes in whole blocks. */
+static void part_text(struct report *rep, const char *name, char *text)
+{
+	static const char zeros[512];
+	char h[512] = { 0 };
+	size_t n = strlen(text);
+	unsigned sum = 0;
+
+	redact_text(text);
+	snprintf(h, 100, "%s/%s", rep->name, name);
+	octal(h + 100, 8, 0600);
+	octal(h + 108, 8, 0);
+	octal(h + 116, 8, 0);
+	octal(h + 124, 12, n);
+	octal(h + 136, 12, (uint64_t)rep->now);
+	memset(h + 148, ' ', 8); /* the sum is made with blanks in its place */
+	h[156] = '0';
+	memcpy(h + 257, "ustar\00000", 8);
+	for (size_t i = 0; i < sizeof(h); i++)
+		sum += (unsigned char)h[i];
+	octal(h + 148, 7, sum);
+	if (buf_add(&rep->tar, h, sizeof(h)) < 0 || buf_add(&rep->tar, text, n) < 0 ||
+	    buf_add(&rep->tar, zeros, -n % sizeof(zeros)) < 0)
+		rep->err = -ENOBUFS;
+}
+
+static int archive_write(struct report *rep, const char *out, struct fail *why)
+{
+	static const char *const gzip[] = { "gzip", "-9", NULL };
+	static const char end[1024];
+	autobuf struct buf packed;
+	int r;
+
+	buf_init(&packed, REPORT_MAX);
+	if (rep->err < 0 || buf_add(&rep->tar, end, sizeof(end)) < 0)
+		return fail_set(why, -ENOBUFS, "bugreport: over %llu MiB", REPORT_MAX / MIB);
+	r = run(&(struct run_opts){ .argv = gzip, .input = buf_str(&rep->tar), .out = &packed, .timeout_ms = 60000 }, NULL, why);
+	if (r < 0)
+		return r;
+	r = file_write_atomic(AT_FDCWD, out, packed.p, packed.n, 0600);
+	return r < 0 ? fail_here(why, r, "%s: %s", out, strerror(-r)) : 0;
+}
+
+/* --- its parts --- */
+
+static void part_json(struct report *rep, const char *name, json_t *v)
 {
 	autofree char *text = NULL;
 
 	redact_json(v);
 	text = json_dumps(v, JSON_INDENT(2) | JSON_ENCODE_ANY);
 	if (text)
-		part_text(dir, name, text);
+		part_text(rep, name, text);
 	json_decref(v);
 }
 
-static void part_call(struct cli *c, int dir, const char *name, const char *target)
+static void part_call(struct cli *c, struct report *rep, const char *name, const char *target)
 {
 	struct fail why = { 0 };
 	json_t *out = NULL;
@@ -87,10 +143,10 @@ static void part_call(struct cli *c, int dir, const char *name, const char *targ
 	if (api_call_opts(c, "GET", target, NULL, &(struct api_opts){ .timeout_ms = 10000 }, &out, &why) < 0)
 		out = json_pack("{s:s}", "unavailable", why.msg);
 	if (out)
-		part_json(dir, name, out);
+		part_json(rep, name, out);
 }
 
-static void part_run(int dir, const char *name, const char *const *argv)
+static void part_run(struct report *rep, const char *name, const char *const *argv)
 {
 	autobuf struct buf out;
 	struct run_opts o = { .argv = argv, .out = &out, .timeout_ms = 15000 };
@@ -100,11 +156,11 @@ static void part_run(int dir, const char *name, const char *const *argv)
 	if (run(&o, NULL, &why) < 0 && !out.n)
 		buf_addz(&out, why.msg);
 	if (buf_addc(&out, 0) == 0)
-		part_text(dir, name, out.p);
+		part_text(rep, name, out.p);
 }
 
 /* The last MiB of a file. */
-static void part_tail(int dir, const char *name, const char *path)
+static void part_tail(struct report *rep, const char *name, const char *path)
 {
 	autoclose int fd = open(path, O_RDONLY | O_CLOEXEC);
 	autofree char *text = calloc(1, MIB + 1);
@@ -115,10 +171,10 @@ static void part_tail(int dir, const char *name, const char *path)
 		return;
 	n = pread(fd, text, MIB, st.st_size > (off_t)MIB ? st.st_size - (off_t)MIB : 0);
 	if (n > 0)
-		part_text(dir, name, text);
+		part_text(rep, name, text);
 }
 
-static void collect(struct cli *c, int dir)
+static void collect(struct cli *c, struct report *rep)
 {
 	static struct findings f;
 	autofree char *state_dir = NULL;
@@ -131,62 +187,49 @@ static void collect(struct cli *c, int dir)
 		state_dir = strdup("/var/lib/space");
 	doctor_host(&f, state_dir);
 	if (cli_connect(c, &why) == 0 && doctor_daemon(c, &f)) {
-		part_call(c, dir, "host.json", "/v1/host");
-		part_call(c, dir, "config.json", "/v1/config");
-		part_call(c, dir, "sandboxes.json", "/v1/sandboxes?all=1&limit=1000");
-		part_call(c, dir, "templates.json", "/v1/templates");
-		part_call(c, dir, "images.json", "/v1/images");
-		part_call(c, dir, "operations.json", "/v1/operations");
-		part_call(c, dir, "events.json", "/v1/events?limit=1000");
+		part_call(c, rep, "host.json", "/v1/host");
+		part_call(c, rep, "config.json", "/v1/config");
+		part_call(c, rep, "sandboxes.json", "/v1/sandboxes?all=1&limit=1000");
+		part_call(c, rep, "templates.json", "/v1/templates");
+		part_call(c, rep, "images.json", "/v1/images");
+		part_call(c, rep, "operations.json", "/v1/operations");
+		part_call(c, rep, "events.json", "/v1/events?limit=1000");
 	}
-	part_json(dir, "doctor.json", findings_json(&f));
+	part_json(rep, "doctor.json", findings_json(&f));
 	snprintf(path, sizeof(path), "%s/spaced.log", state_dir);
-	part_tail(dir, "spaced.log", path);
-	part_run(dir, "journal.txt", (const char *const[]){ "journalctl", "-u", "spaced", "-n", "2000", "--no-pager", NULL });
-	part_run(dir, "packages.txt",
+	part_tail(rep, "spaced.log", path);
+	part_run(rep, "journal.txt", (const char *const[]){ "journalctl", "-u", "spaced", "-n", "2000", "--no-pager", NULL });
+	part_run(rep, "packages.txt",
 		(const char *const[]){ "dpkg-query", "-W", "qemu-system*", "seabios", "nftables", "mmdebstrap", "erofs-utils", "xfsprogs",
 			"libuv1*", "libssl3*", "linux-image*", NULL });
-	part_run(dir, "system.txt", (const char *const[]){ "sh", "-c", "uname -a; cat /etc/os-release /proc/meminfo; nproc; df -h; "
+	part_run(rep, "system.txt", (const char *const[]){ "sh", "-c", "uname -a; cat /etc/os-release /proc/meminfo; nproc; df -h; "
 							    "grep -m1 'model name' /proc/cpuinfo; ls -l /dev/kvm /dev/net/tun", NULL });
 }
 
 static int report_run(struct cli *c, int argc, char **argv)
 {
-	char tmp[] = "/tmp/space-report-XXXXXX", name[64], top[128], stamp[32];
+	struct report rep = { .now = time(NULL) };
+	char file[64], stamp[32];
 	struct fail why = { 0 };
-	autoclose int dir = -1;
 	const char *out = report_o.out;
-	time_t now = time(NULL);
 	int r;
 
-	strftime(stamp, sizeof(stamp), "%Y%m%d-%H%M%S", gmtime(&now));
-	snprintf(name, sizeof(name), "space-report-%s", stamp);
-	if (!mkdtemp(tmp))
-		return cli_usage(c, "bugreport: %s: %s", tmp, strerror(errno));
-	snprintf(top, sizeof(top), "%s/%s", tmp, name);
-	mkdir(top, 0700);
-	dir = dir_open(AT_FDCWD, top);
-	if (dir >= 0) {
-		char file[128], cwd[4096];
-
-		snprintf(file, sizeof(file), "%s.tar.gz", name);
-		if (!out)
-			out = file;
-		collect(c, dir);
-		const char *const tar[] = { "tar", "-czf", out, "-C", tmp, name, NULL };
-
-		r = run(&(struct run_opts){ .argv = tar, .timeout_ms = 60000, .cwd = getcwd(cwd, sizeof(cwd)) }, NULL, &why);
-		if (r == 0)
-			chmod(out, 0600);
-		if (r == 0 && c->json)
-			printf("{\"file\":\"%s\"}\n", out);
-		else if (r == 0)
-			printf("%s\nLook through it (tar xzf) before you send it: keys, environments and labels are taken out, names are not.\n", out);
-	} else {
-		r = fail_here(&why, dir, "%s: %s", top, strerror(-dir));
-	}
-	rm_rf(AT_FDCWD, tmp);
-	return r < 0 ? cli_fail(c, &why) : EXIT_OK;
+	strftime(stamp, sizeof(stamp), "%Y%m%d-%H%M%S", gmtime(&rep.now));
+	snprintf(rep.name, sizeof(rep.name), "space-report-%s", stamp);
+	snprintf(file, sizeof(file), "%s.tar.gz", rep.name);
+	if (!out)
+		out = file;
+	buf_init(&rep.tar, REPORT_MAX);
+	collect(c, &rep);
+	r = archive_write(&rep, out, &why);
+	buf_clear(&rep.tar);
+	if (r < 0)
+		return cli_fail(c, &why);
+	if (c->json)
+		printf("{\"file\":\"%s\"}\n", out);
+	else
+		printf("%s\nLook through it (tar xzf) before you send it: keys, environments and labels are taken out, names are not.\n", out);
+	return EXIT_OK;
 }
 
 const struct command command_bugreport = {

@@ -3,11 +3,26 @@
 Everything is found from outside (/proc, /sys), never by asking spaced. Ids and numbers that change with every sandbox are replaced by a
 letter, so that a ready QEMU that was used and replaced is the same line. `python3 leaks.py RUN.json` prints the lines.
 """
-import collections, json, os, re, sys
+import collections, json, os, random, re, socket, sys
 
 ID = re.compile(r"\b([in][a-z0-9]{20})\b")
 SLOT = re.compile(r"\bs[0-9a-f]{12}\b")
+# Names in /tmp of what our programs, and those they run, might leave there. A run's own directory begins with space-test.
+TEMPORARY = ("space-", "mmdebstrap", "apt.", "skopeo", "umoci")
 TMP = re.compile(r"/tmp/\d+-[0-9a-f]{16}")
+
+
+def free_port():
+    """A port of loopback that is free and stays so while nobody listens: outside of what the kernel gives to connections of its own choice."""
+    lowest = int(read("/proc/sys/net/ipv4/ip_local_port_range").split()[0])
+    while True:
+        port = random.randrange(max(1024, lowest - 16384), lowest)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
 
 
 def plain(text):
@@ -145,6 +160,10 @@ def snapshot(run):
             add("file", path)
     for path in os.listdir(run["dir"]):
         add("file", os.path.join(run["dir"], path))
+    for name in os.listdir("/tmp"):
+        if name.startswith(TEMPORARY) and not name.startswith("space-test."):
+            if not run.get("shared_host") or f".{os.getpid()}" in name or name.startswith("mmdebstrap"):
+                add("temporary file", re.sub(r"[A-Za-z0-9_]+$", "…", name))
     now["ready"] = len(ready)
     return now
 

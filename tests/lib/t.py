@@ -5,6 +5,8 @@ environment comes from tests/run: SPACE_TEST_DIR (run.json lies there), SPACE_SO
 """
 import base64, contextlib, http.client, json, os, re, select, signal, socket, subprocess, sys, threading, time, urllib.parse
 
+import leaks
+
 DIR = os.environ["SPACE_TEST_DIR"]
 BUILD = os.environ["BUILD_DIR"]
 SPACE = os.path.join(BUILD, "src/cli/space")
@@ -299,10 +301,7 @@ def build(path, body, seconds=600, where=None):
 BASE_CONFIG = RUN["config"]
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+free_port = leaks.free_port
 
 
 class Daemon:
