@@ -94,7 +94,7 @@ step() {
       frame=$(((frame + 1) % 4))
       printf '%s%s %s, %s  %.*s' "$CLEAR" "${frames:frame:1}" "$name" "$(elapsed "$began")" \
         $(($(tput cols 2>/dev/null || echo 80) - ${#name} - 16)) "$last" >&2
-    elif ((SECONDS - told >= 10)) || ((told == began)); then
+    elif ((SECONDS - told >= 8)) || ((told == began)); then
       say "    $name, $(elapsed "$began")"
       told=$SECONDS
       ((told == began)) && told=$((began + 1))
@@ -189,22 +189,33 @@ put_program() {
   echo new
 }
 
-# wait_until SECONDS COMMAND…
+# wait_until SECONDS COMMAND…; WAITING says what for, once it takes longer than 2 s.
 wait_until() {
-  local end=$((SECONDS + $1))
+  local end=$((SECONDS + $1)) began=$SECONDS next=$((SECONDS + 2))
   shift
   until "$@"; do
     ((SECONDS < end)) || return 1
+    if ((SECONDS >= next)) && [ -n "${WAITING:-}" ]; then
+      say "    $WAITING, $(elapsed "$began")"
+      next=$((SECONDS + 8))
+    fi
     sleep 0.1
   done
 }
 
 daemon_gone() { ! daemon_pid >/dev/null; }
 
-# One script at a time on this tree; the lock is this file's, so that nothing is written for it.
+# One script at a time on this tree; the lock is this file's, so that nothing is written for it. What a killed one had started holds
+# it too, until it has ended.
 only_one() {
+  local began=$SECONDS
   exec 9<"$ROOT/scripts/lib.sh"
-  flock -n 9 || die "another make up, down or purge is under way in this tree" "wait until it has ended"
+  flock -n 9 && return 0
+  say "    another make up, check, down or purge works in this tree; waiting for it"
+  until flock -w 9 9; do
+    ((SECONDS - began < 1800)) || die "the other one does not end" "fuser -v $ROOT/scripts/lib.sh shows who it is"
+    say "    waiting, $(elapsed "$began")"
+  done
 }
 
 # The file with the settings to start with, or nothing. LISTEN goes before what the file says.
@@ -234,7 +245,7 @@ daemon_start() {
     "$STATE_DIR/spaced.log" "$libexec/spaced" "${args[@]}" >/dev/null 2>&1 9<&-) &
   STARTED=$!
   disown
-  if wait_until 60 daemon_answers_or_died && daemon_answers; then
+  if WAITING="spaced starts" wait_until 60 daemon_answers_or_died && daemon_answers; then
     return 0
   fi
   complain "spaced did not start; its last words:"
