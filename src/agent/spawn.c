@@ -73,6 +73,23 @@ static int exec_file(const struct spawn *s, const char *file)
 	return ENOEXEC;
 }
 
+/* What a client that asks for a shell names (E2B's do, and so do we) is not in every image: the image's own shell
+ * reads the same words. Returns only on failure. */
+static int exec_sh_for_bash(const struct spawn *s)
+{
+	const char *argv[16];
+	unsigned n = 0;
+
+	argv[n++] = "/bin/sh";
+	for (; s->argv[0] && s->argv[n] && n < ARRAY_LEN(argv) - 1; n++)
+		argv[n] = s->argv[n];
+	if (s->argv[0] && s->argv[n])
+		return ENOENT;
+	argv[n] = NULL;
+	execve("/bin/sh", (char *const *)argv, s->envp);
+	return errno;
+}
+
 static _Noreturn void exec_or_127(const struct spawn *s, struct report *told)
 {
 	const char *dir = s->path;
@@ -81,6 +98,8 @@ static _Noreturn void exec_or_127(const struct spawn *s, struct report *told)
 
 	if (strchr(s->cmd, '/')) {
 		err = exec_file(s, s->cmd);
+		if (err == ENOENT && !strcmp(s->cmd, "/bin/bash"))
+			err = exec_sh_for_bash(s);
 	} else if (s->cmd[0] != '\0') {
 		while (dir && err != 0) {
 			size_t n = strcspn(dir, ":");
