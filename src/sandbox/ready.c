@@ -245,6 +245,12 @@ static void refill_slots_done(void *arg, const struct fail *why)
 	sp->slots_refilling = false;
 	if (why->err)
 		log_warning("slots: none could be made ahead: %s", why->msg);
+	if (sp->stopping || sp->refill)
+		return;
+	if (why->err)
+		later_set(sp, &sp->refill, RETRY_MS, (void (*)(void *))ready_refill, sp);
+	else if (slots_ready(sp->slots) < sp->cfg.ready_slots)
+		ready_refill(sp); /* one was taken meanwhile, by who found this refill still going on */
 }
 
 static int refill_slots_job(void *arg, struct fail *why)
