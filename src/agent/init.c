@@ -142,18 +142,18 @@ static enum disk_kind disk_kind(const char *dev)
 static bool disks_find(char image[16], char disk[16])
 {
 	image[0] = disk[0] = '\0';
-	for (char c = 'a'; c <= 'h'; c++) {
+	for (int c = 'a'; c <= 'h'; c++) {
 		char dev[16];
 
 		snprintf(dev, sizeof(dev), "/dev/vd%c", c);
 		switch (disk_kind(dev)) {
 		case DISK_EROFS:
 			if (!image[0])
-				strcpy(image, dev);
+				memcpy(image, dev, sizeof(dev));
 			break;
 		case DISK_EXT4:
 			if (!disk[0])
-				strcpy(disk, dev);
+				memcpy(disk, dev, sizeof(dev));
 			break;
 		default:
 			break;

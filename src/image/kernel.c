@@ -348,7 +348,8 @@ static int make_modules(struct maker *m, int modfd, struct fail *why)
 		return fail_set(why, -ENOMEM, "modules.builtin: out of memory");
 	r = scan(m, modfd, "kernel", 0, why);
 	/* The same walk over the front of the list gives the front of the order. */
-	memcpy(to_boot, wanted, WANTED_TO_BOOT * sizeof(*to_boot));
+	for (size_t i = 0; i < WANTED_TO_BOOT; i++)
+		to_boot[i] = wanted[i];
 	if (!r)
 		r = modules_order(&m->mods, to_boot, &first, &boot, why);
 	if (!r)

@@ -367,7 +367,7 @@ static void size_text(char out[32], uint64_t v)
 
 static int print_value(const struct config *c, const struct key *k, struct buf *out)
 {
-	const char *at = (const char *)c + k->at;
+	const void *at = (const char *)c + k->at;
 	char text[32];
 
 	switch (k->kind) {
@@ -427,7 +427,7 @@ int config_json(const struct config *c, struct buf *out)
 	jw_str(&w, "run_dir", c->run_dir);
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
 		const struct key *k = &keys[i];
-		const char *at = (const char *)c + k->at;
+		const void *at = (const char *)c + k->at;
 
 		if (group && (!k->group || strcmp(group, k->group)))
 			jw_obj_end(&w);

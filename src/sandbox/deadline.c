@@ -122,7 +122,7 @@ void sandbox_set_timeout(struct sandbox *sb, int64_t timeout_s, sandbox_done_fn 
 			(long long)(most ? most : INT64_MAX / NS_PER_S));
 	else if (timeout_s > 366 * 86400)
 		fail_as(&why, ERR_bad_request, "timeout: at most a year; 0 for none");
-	if (why.err) {
+	if (!t || why.err) {
 		free(t);
 		done(NULL, &why, arg);
 		return;

@@ -175,7 +175,7 @@ void key_create(struct space *sp, const char *tenant, const char *name, enum sco
 	else if (str_copy(k->info.name, sizeof(k->info.name), str_of(name)) < 0 || str_has_ctl(str_of(name)))
 		fail_as(&why, ERR_bad_request, "name: at most %zu characters, none of them a control character",
 			sizeof(k->info.name) - 1);
-	if (why.err) {
+	if (!k || !j || why.err) {
 		free(k);
 		free(j);
 		done(NULL, &why, arg);

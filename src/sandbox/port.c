@@ -2,6 +2,7 @@
  *
  * A way has a descriptor of the slot's namespace of its own, because a connect on a worker thread may outlast the sandbox. A port is tried
  * directly first; where nothing listens on the guest's address, the agent is asked for a pipe to 127.0.0.1 or ::1. */
+#include <assert.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -250,6 +251,7 @@ static void drop_oldest(struct sandbox_core *c)
 		if ((*p)->used_ns < (*oldest)->used_ns)
 			oldest = p;
 	gone = *oldest;
+	assert(gone); /* called when there are too many */
 	*oldest = gone->next;
 	http_endpoint_free(gone->e);
 	free(gone);
