@@ -1,4 +1,4 @@
-# Sandboxes of one template differ in host name, machine id, random numbers and boot id, have the host's time, and share nothing they write.
+# Sandboxes of one template differ in host name, machine id and random numbers, have the host's time, and share nothing they write.
 from t import *
 
 with sandbox(env={"WHO": "a"}) as a, sandbox(env={"WHO": "b"}) as b:

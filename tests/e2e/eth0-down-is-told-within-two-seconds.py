@@ -12,10 +12,10 @@ with sandbox() as id:
     for _ in range(2):
         start = time.monotonic()
         error("POST", f"/v1/sandboxes/{id}/exec?wait=1", {"shell": "echo never"}, status=502, code="agent_unreachable", timeout=20)
-        check(time.monotonic() - start < 2.5, f"it took {time.monotonic() - start:.1f} s")
+        check(time.monotonic() - start < 2.0, f"it took {time.monotonic() - start:.2f} s")
     start = time.monotonic()
     error("GET", f"/v1/sandboxes/{id}/files/etc/hostname", status=502, code="agent_unreachable")
-    check(time.monotonic() - start < 2.5, "files as well")
+    check(time.monotonic() - start < 2.0, f"files as well: {time.monotonic() - start:.2f} s")
     equal(show(id)["state"], "running")
     start = time.monotonic()
     api("DELETE", f"/v1/sandboxes/{id}")

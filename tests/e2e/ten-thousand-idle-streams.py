@@ -24,7 +24,7 @@ try:
             s = socket.socket(socket.AF_UNIX)
             s.settimeout(20)
             s.connect(SOCKET)
-            s.sendall(b"GET /v1/events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\nLast-Event-ID: 999999999\r\n\r\n")
+            s.sendall(b"GET /v1/events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n")
             socks.append(s)
             check(s.recv(4096).startswith(b"HTTP/1.1 200"), "the stream opens")
     opened(200)
@@ -36,6 +36,36 @@ try:
     start = time.monotonic()
     api("GET", "/healthz", timeout=5)
     check(time.monotonic() - start < 1, "others are served")
+
+    # Something happens: all of them are told, the same words, and quickly.
+    start = time.monotonic()
+    with sandbox() as id:
+        took = time.monotonic() - start
+        waiting, words = {s: b"" for s in socks}, set()
+        ep = select.epoll()
+        by_fd = {s.fileno(): s for s in socks}
+        for s in socks:
+            s.setblocking(False)
+            ep.register(s.fileno(), select.EPOLLIN)
+        want, end = id.encode(), time.monotonic() + 40
+        while waiting and time.monotonic() < end:
+            for fd, _ in ep.poll(1):
+                s = by_fd[fd]
+                b = s.recv(65536)
+                check(b, "spaced closed a stream")
+                if s not in waiting:
+                    continue
+                waiting[s] += b
+                m = re.search(rb"id: ?(\d+)\r?\nevent: ?(\S+)\r?\ndata: ?([^\n]*" + want + rb"[^\n]*)\r?\n", waiting[s])
+                if m:
+                    words.add(m.groups())
+                    del waiting[s]
+                elif len(waiting[s]) > 1 << 20:
+                    fail("a megabyte, and not the event")
+        ep.close()
+        check(not waiting, f"{len(waiting)} of {N} were not told; one of them has {list(waiting.values())[:1]}")
+        equal(len(words), 1, f"all were told the same: {list(words)[:3]}")
+        print(f"create with {N} followers: {took:.2f} s; all told {time.monotonic() - start:.2f} s after the call")
 finally:
     for s in socks:
         s.close()
