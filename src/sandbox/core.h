@@ -196,6 +196,7 @@ struct sandbox_core {
 	struct waiter *creators, *killers;
 	struct start *start;
 	bool doing;  /* a pause or wake is under way */
+	bool stuck_asked; /* pause_if_stuck() is under way */
 	bool ending; /* core_end() was called */
 	struct http_endpoint *agent;
 	struct port_way *ports;
@@ -203,7 +204,7 @@ struct sandbox_core {
 	struct exit_watch *watch;
 	bool asking; /* the agent is being asked whether anything runs */
 	int64_t idle_since_ns;
-	char *last_words; /* the end of the console, once the machine is gone; of failed and crashed ones */
+	char *last_words; /* the end of the console, once the machine is gone; of those that ended by themselves */
 };
 
 static inline struct sandbox_core *core_of(struct sandbox *sb)
@@ -228,7 +229,8 @@ int waiter_add(struct waiter **list, sandbox_done_fn *done, void *arg);
 void waiters_call(struct waiter **list, struct sandbox *sb, const struct fail *why);
 
 /* start.c: from admitted to running. V is NULL for none (then it fails). */
-void start_begin(struct sandbox_core *c, struct machine *ready, struct variant *v, int64_t t0_ns);
+/* BOOT_MS: how long it took to boot and save a machine of this size first; 0: there was one. */
+void start_begin(struct sandbox_core *c, struct machine *ready, struct variant *v, int64_t t0_ns, double boot_ms);
 void start_interrupt(struct sandbox_core *c, const char *reason, const struct fail *why); /* a kill, or the monitor's end */
 
 /* identity.c */
@@ -243,6 +245,7 @@ int watch_start(struct sandbox_core *c);
 void watch_stop(struct sandbox_core *c);
 
 /* kill.c, deadline.c, pause.c */
+void pause_if_stuck(struct sandbox_core *c); /* asks its monitor whether it has stopped by itself, for want of room on the host */
 /* Ends a sandbox whatever it is doing; the reason says whether it has stopped or failed. WHY, if not NULL, is what a failed one tells. */
 void core_end(struct sandbox_core *c, const char *reason, const struct fail *why);
 void core_end_again(struct sandbox_core *c);

@@ -23,6 +23,7 @@ struct create {
 	int64_t t0;
 	sandbox_done_fn *done;
 	void *arg;
+	bool built; /* the first of its size: a machine had to be booted and saved for it */
 };
 
 static void create_free(struct create *k)
@@ -288,7 +289,7 @@ static void variant_there(struct variant *v, const struct fail *why, void *arg)
 	}
 	c->reserved = bytes;
 	sp->memory_reserved += bytes;
-	start_begin(c, ready, v, k->t0);
+	start_begin(c, ready, v, k->t0, k->built ? (double)(mono_ns() - k->t0) / NS_PER_MS : 0);
 	create_free(k);
 }
 
@@ -296,6 +297,7 @@ void sandbox_create(struct space *sp, const char *tenant, const struct create_re
 {
 	struct create *k = calloc(1, sizeof(*k));
 	struct fail why = { 0 };
+	struct variant *v;
 	struct tmpl *t;
 
 	if (!k) {
@@ -337,5 +339,7 @@ void sandbox_create(struct space *sp, const char *tenant, const struct create_re
 		create_fail(k, &why);
 		return;
 	}
+	v = variant_find(t, k->vcpu ? k->vcpu : t->t.vcpu, k->memory ? k->memory : t->t.memory, k->read_only);
+	k->built = !v || !v->node[0];
 	variant_get(t, k->vcpu ? k->vcpu : t->t.vcpu, k->memory ? k->memory : t->t.memory, k->read_only, variant_there, k);
 }

@@ -75,11 +75,13 @@ static void ended(void *arg, const struct fail *why)
 static int destroy_job(void *arg, struct fail *why)
 {
 	struct sandbox_core *c = arg;
+	/* Whoever asked for the end from outside knows why; of any other one the console may say it. */
+	bool by_itself = c->fail.err || !strcmp(c->sb.reason, "guest_shutdown");
 	size_t n;
 
 	if (!c->dying)
 		return 0;
-	if (c->fail.err && vm_console(c->dying->run_dir, LAST_WORDS, &c->last_words, &n) < 0)
+	if (by_itself && vm_console(c->dying->run_dir, LAST_WORDS, &c->last_words, &n) < 0)
 		c->last_words = NULL;
 	return machine_destroy(c->dying, why);
 }

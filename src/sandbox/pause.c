@@ -115,6 +115,7 @@ static void clock_told(const struct fail *why, void *arg)
 		turn_end(t, why);
 		return;
 	}
+	c->sb.reason[0] = '\0'; /* why it stood still is over */
 	if (why->err)
 		log_warning("sandbox %s: awake, but its clock was not set: %s", c->sb.id, why->msg);
 	core_move(c, SANDBOX_RUNNING, NULL, written, t);
@@ -146,4 +147,51 @@ void sandbox_wake(struct sandbox *sb, sandbox_done_fn *done, void *arg)
 		return;
 	core_move(c, SANDBOX_WAKING, NULL, NULL, NULL);
 	space_job(c->sp, c->q, resume_job, resume_done, t);
+}
+
+/* --- a monitor that stopped by itself --- */
+
+struct stuck {
+	struct sandbox_core *c;
+	struct machine *m;
+	bool full;
+};
+
+static int stuck_job(void *arg, struct fail *why)
+{
+	struct stuck *s = arg;
+	struct vm_status st = { 0 };
+	int r = s->m->sp->drv->status(s->m->vm, &st, why);
+
+	s->full = r == 0 && st.host_disk_full;
+	return r;
+}
+
+/* It stands still already, and nothing of it is lost: what the guest wrote last is tried again when it is woken. */
+static void stuck_told(void *arg, const struct fail *why)
+{
+	struct stuck *s = arg;
+	struct sandbox_core *c = s->c;
+
+	c->stuck_asked = false;
+	if (s->full && c->m == s->m && c->state == SANDBOX_RUNNING && !c->doing && !c->ending) {
+		log_error("sandbox %s: stands still, the host's disk is full", c->sb.id);
+		core_move(c, SANDBOX_PAUSING, NULL, NULL, NULL);
+		core_move(c, SANDBOX_PAUSED, "host_disk_full", NULL, NULL);
+		ways_reset(c);
+	}
+	sandbox_unkeep(&c->sb);
+	free(s);
+}
+
+void pause_if_stuck(struct sandbox_core *c)
+{
+	struct stuck *s;
+
+	if (c->state != SANDBOX_RUNNING || c->stuck_asked || c->doing || c->ending || !c->m || !(s = calloc(1, sizeof(*s))))
+		return;
+	*s = (struct stuck){ .c = c, .m = c->m };
+	c->stuck_asked = true;
+	sandbox_keep(&c->sb);
+	space_job(c->sp, c->q, stuck_job, stuck_told, s);
 }

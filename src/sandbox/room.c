@@ -36,6 +36,9 @@ static void looked(void *arg, const struct fail *why)
 
 	if (why->err && !sp->room_failed)
 		log_warning("%s free_mib=%llu", why->msg, (unsigned long long)(l->free / MIB));
+	if (l->free < LEAST_FREE) /* some may have met the end of it */
+		link_each_safe(at, next, &sp->sandboxes)
+			pause_if_stuck(container_of(at, struct sandbox_core, link));
 	sp->room_failed = why->err != 0;
 	sp->room_free = l->free;
 	free(l);

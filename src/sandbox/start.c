@@ -228,7 +228,7 @@ static void source_there(struct source *src, const struct fail *why, void *arg)
 	run_machine(s);
 }
 
-void start_begin(struct sandbox_core *c, struct machine *ready, struct variant *v, int64_t t0_ns)
+void start_begin(struct sandbox_core *c, struct machine *ready, struct variant *v, int64_t t0_ns, double boot_ms)
 {
 	struct start *s = calloc(1, sizeof(*s));
 	struct fail why = { 0 };
@@ -245,8 +245,10 @@ void start_begin(struct sandbox_core *c, struct machine *ready, struct variant *
 	s->t0 = t0_ns;
 	s->disk = c->sb.disk;
 	s->claimed = ready != NULL;
-	c->sb.start = ready ? "pool" : "restore";
-	phase(&c->sb, "admit", ms_since(t0_ns));
+	c->sb.start = boot_ms > 0 ? "boot" : ready ? "pool" : "restore";
+	if (boot_ms > 0)
+		phase(&c->sb, "boot", boot_ms);
+	phase(&c->sb, "admit", ms_since(t0_ns) - boot_ms);
 	core_move(c, SANDBOX_CREATING, NULL, record_stored, s);
 	if (ready) {
 		c->m = ready;
