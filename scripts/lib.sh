@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034 # what is set here is read by those who source it
 # What the scripts share. Sourced by bash; every script says `. "$(dirname "$0")/lib.sh"` first.
 #
 # STATE_DIR, RUN_DIR, CONFIG and LISTEN move everything that is made, so that several SPACEs live side by side on one machine.
@@ -153,7 +153,7 @@ PACKAGES_BUILD=(gcc libc6-dev make meson ninja-build pkg-config libuv1-dev libja
   libmnl-dev libcap-ng-dev zlib1g-dev liblzma-dev libzstd-dev)
 PACKAGES_RUN=(qemu-system-x86 nftables mmdebstrap erofs-utils xfsprogs e2fsprogs kmod iproute2 procps ca-certificates
   debian-archive-keyring skopeo umoci)
-PACKAGES_CHECK=(python3 jq curl openssl)
+PACKAGES_CHECK=(python3 jq curl openssl clang cppcheck shellcheck)
 
 # --- build ---
 
@@ -173,9 +173,14 @@ PROGRAMS=(src/agent/space-agent src/image/space-image src/api/spaced src/cli/spa
 # --- the daemon ---
 
 daemon_pid() {
-  local pid
+  local pid stat
   pid=$(cat "$PIDFILE" 2>/dev/null) || return 1
-  [ -n "$pid" ] && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = spaced ] || return 1
+  [[ $pid =~ ^[0-9]+$ ]] || return 1
+  stat=$(cat "/proc/$pid/stat" 2>/dev/null) || return 1
+  [[ $stat == "$pid (spaced) "* ]] || return 1
+  # State and number of threads: a zombie whose last thread has ended holds nothing any more.
+  read -r -a stat <<<"${stat##*) }"
+  [[ ${stat[0]} != [ZX] ]] || ((stat[17] > 1)) || return 1
   printf '%s\n' "$pid"
 }
 daemon_answers() { as_root env SPACE_SOCKET="$SPACE_SOCKET" "$SPACE" host >/dev/null 2>&1; }
