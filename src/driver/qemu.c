@@ -246,7 +246,9 @@ static int on_forked(pid_t keeper, pid_t qemu, void *arg, struct fail *why)
 
 static int vm_launch(struct vm *vm, const struct vm_spec *spec, const struct accel *acc, struct fail *why)
 {
-	struct cgroup_limits limits = { .memory = vm->memory + QEMU_TB_BYTES + QEMU_OVERHEAD_BYTES, .pids = QEMU_PIDS, .cpus = spec->vcpus };
+	/* Touching a hole of the shared memfd gives the file a page, charged to whoever touched it, before the guest gets its own copy. */
+	uint64_t memory = spec->memory_fd >= 0 ? 2 * vm->memory : vm->memory;
+	struct cgroup_limits limits = { .memory = memory + QEMU_TB_BYTES + QEMU_OVERHEAD_BYTES, .pids = QEMU_PIDS, .cpus = spec->vcpus };
 	struct qemu_ends e = { .memory_fd = vm->memory_fd, .kernel_fd = -1, .initrd_fd = -1 };
 	autoclose int qmp = -1, keeper_end = -1, qemu_end = -1, kernel = -1, initrd = -1;
 	int cg[CGROUP_MAX_FDS], pair[2], r;

@@ -40,7 +40,8 @@ static const struct key keys[] = {
 	  "Size of the XFS image, where the file system cannot clone files; 0: it starts small and grows while the host has room" },
 	{ NULL, "ready_monitors", KEY_UINT, AT(ready_monitors), 0, 64, NULL, "Monitors kept started for the default template" },
 	{ NULL, "ready_slots", KEY_UINT, AT(ready_slots), 0, 256, NULL, "Network namespaces kept ready" },
-	{ NULL, "uid_base", KEY_UINT, AT(uid_base), 1000, 4000000000.0, NULL, "Each monitor runs as a uid of its own from here on" },
+	{ NULL, "uid_base", KEY_UINT, AT(uid_base), 0, 4000000000.0, NULL,
+	  "Each monitor runs as a uid of its own from here on; 0: 200000, or with another state directory a number made of its name" },
 	{ NULL, "max_sandboxes", KEY_UINT, AT(max_sandboxes), 1, 2000, NULL, "More are refused with no_capacity" },
 	{ NULL, "output_keep", KEY_SIZE, AT(output_keep), 4096, 64.0 * MIB, NULL, "Output kept of each stream of a process" },
 	{ "defaults", "template", KEY_NAME, AT(template), 0, 0, NULL, "Template of a sandbox that names none" },
@@ -59,7 +60,7 @@ void config_defaults(struct config *c)
 		.state_dir = "/var/lib/space", .run_dir = "/run/space", .config_file = DEFAULT_FILE,
 		.libexec_dir = "/usr/local/libexec/space", .listen = "127.0.0.1:7070", .domain = "localhost",
 		.log_level = "info", .socket_group = "space", .accel = "auto", .overcommit = 1.5, .ready_monitors = 2,
-		.ready_slots = 4, .uid_base = 200000, .max_sandboxes = 1000, .template = "base", .vcpu = 1,
+		.ready_slots = 4, .uid_base = 0, .max_sandboxes = 1000, .template = "base", .vcpu = 1,
 		.memory = 512 * MIB, .disk = 5 * GIB, .timeout_s = 300, .max_timeout_s = 0, .output_keep = 1 * MIB,
 	};
 }

@@ -25,7 +25,7 @@ struct config {
 	uint64_t pool_size;		/* pool_size: of the XFS image; 0: starts small and grows */
 	unsigned ready_monitors;	/* ready_monitors: 2. QEMUs already started for the default template */
 	unsigned ready_slots;		/* ready_slots: 4 */
-	unsigned uid_base;		/* uid_base: 200000. Monitors' uids: uid_base + n */
+	unsigned uid_base;		/* uid_base: monitors' uids are uid_base + n; 0: chosen by the state directory */
 	unsigned max_sandboxes;		/* max_sandboxes: 1000 */
 
 	/* defaults of a sandbox */

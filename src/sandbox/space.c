@@ -268,6 +268,20 @@ static bool half_done(struct space *sp)
 	return false;
 }
 
+/* Daemons with state directories of their own may share a machine: their monitors should not share uids. */
+static unsigned uid_base_of(const struct config *cfg)
+{
+	uint32_t h = 2166136261u; /* FNV-1a */
+
+	if (cfg->uid_base)
+		return cfg->uid_base;
+	if (!strcmp(cfg->state_dir, "/var/lib/space"))
+		return 200000;
+	for (const char *p = cfg->state_dir; *p; p++)
+		h = (h ^ (unsigned char)*p) * 16777619u;
+	return 1000000 + h % 20000 * 10000;
+}
+
 int space_start(uv_loop_t *loop, const struct config *cfg, struct space **out, struct fail *why)
 {
 	struct space *sp = calloc(1, sizeof(*sp));
@@ -290,7 +304,7 @@ int space_start(uv_loop_t *loop, const struct config *cfg, struct space **out, s
 	    (r = pool_open(cfg->state_dir, true, cfg->pool_size, &sp->pool, why)) < 0 ||
 	    (r = slots_new(cfg->run_dir, cfg->ready_slots, &sp->slots, why)) < 0)
 		goto failed;
-	r = uids_init(&sp->uids, cfg->uid_base, 2 * cfg->max_sandboxes + 64);
+	r = uids_init(&sp->uids, uid_base_of(cfg), 2 * cfg->max_sandboxes + 64);
 	if (r < 0) {
 		fail_set(why, r, "out of memory");
 		goto failed;
