@@ -307,6 +307,8 @@ static int check(const struct config *c, const char *path, struct fail *why)
 		said = "tls: needs both cert and key";
 	else if (c->memory % (2 * MIB))
 		said = "defaults.memory: a multiple of 2M";
+	else if (c->uid_base && c->uid_base < 1000)
+		said = "uid_base is below 1000, where the host's own users are";
 	else if (c->max_timeout_s && c->timeout_s > c->max_timeout_s)
 		said = "defaults.timeout is longer than defaults.max_timeout";
 	else if (!c->domain[0])
