@@ -238,6 +238,22 @@ static void parameter(struct jw *w, struct str name, const char *in)
 	jw_obj_end(w);
 }
 
+/* The headers that a call looks at; what every call takes (Authorization, X-API-Key) is said once, under security. */
+static void header_parameters(struct jw *w, const struct route *rt)
+{
+	const struct { const char *name; bool here; } all[] = {
+		{ "Prefer", rt->flags & ROUTE_ASYNC },
+		{ "Idempotency-Key", rt->fn == h_sandbox_create },
+		{ "Last-Event-ID", rt->fn == h_output || rt->fn == h_events || rt->fn == h_sandbox_events },
+		{ "X-Attach-Token", rt->flags & ROUTE_ATTACH },
+	};
+	size_t i;
+
+	for (i = 0; i < ARRAY_LEN(all); i++)
+		if (all[i].here)
+			parameter(w, str_of(all[i].name), "header");
+}
+
 static void parameters(struct jw *w, const struct route *rt, const char *path)
 {
 	struct str rest = str_of(path), one, q;
@@ -253,6 +269,7 @@ static void parameters(struct jw *w, const struct route *rt, const char *path)
 		str_cut(q, ' ', &one, &q);
 		parameter(w, one, "query");
 	}
+	header_parameters(w, rt);
 	jw_arr_end(w);
 }
 

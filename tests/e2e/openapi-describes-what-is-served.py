@@ -33,6 +33,20 @@ with sandbox() as id:
                     allow = {x.strip().lower() for x in a.headers["Allow"].split(",")} - {"head", "options"}
                     equal(allow, set(ops) & set(METHODS), f"Allow of {path}")
     check(n > 40, f"only {n} calls are described")
+# Headers that a call looks at are described there, and nowhere else.
+S = "/v1/sandboxes"
+WANT = {"Prefer": {("post", S), ("delete", S + "/{id}"), ("post", S + "/{id}/pause"), ("post", S + "/{id}/wake"), ("post", S + "/{id}/timeout")},
+        "Idempotency-Key": {("post", S)},
+        "Last-Event-ID": {("get", S + "/{id}/processes/{pid}/output"), ("get", S + "/{id}/events"), ("get", "/v1/events")},
+        "X-Attach-Token": {("get", S + "/{id}/processes/{pid}/output")}}
+found = {}
+for path, ops in doc["paths"].items():
+    for m, op in ops.items():
+        for p in op.get("parameters", []):
+            if p["in"] == "header":
+                check(p["required"] is False and p["schema"]["type"] == "string", f"{m} {path}: {p}")
+                found.setdefault(p["name"], set()).add((m, path))
+equal(found, WANT, "header parameters")
 # Every call of docs/api.md is in it.
 md = open(os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "docs/api.md")).read()
 served = {re.sub(r"\{\w+\}", "{}", p).rstrip("/").lower() for p in doc["paths"]}

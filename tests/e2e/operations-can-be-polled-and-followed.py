@@ -26,6 +26,34 @@ o = wait_op(op_of(api("POST", "/v1/sandboxes", {"template": "base", "env": {"A":
 i2 = o["target"] if id_ok(o["target"]) else o["result"]["id"]
 api("DELETE", f"/v1/sandboxes/{i2}")
 
+# Every slow call takes it.
+with sandbox() as id:
+    def later(method, path, body, kind):
+        a = api(method, f"/v1/sandboxes/{id}{path}", body, status=202, headers={"Prefer": "respond-async"})
+        equal(a.headers["Preference-Applied"], "respond-async", path)
+        op = op_of(a)
+        equal((a.headers["Location"], op["kind"], op["target"]), (f"/v1/operations/{op['id']}", kind, id), path)
+        done = wait_op(op, 60)
+        equal((done["state"], done["error"]), ("done", None), f"{kind}: {done}")
+        return done
+    before = show(id)["deadline_at"]
+    later("POST", "/timeout", {"timeout": 120}, "timeout")
+    check(show(id)["deadline_at"] != before, "the deadline moved")
+    later("POST", "/pause", None, "pause")
+    equal(show(id)["state"], "paused")
+    later("POST", "/wake", None, "wake")
+    equal(show(id)["state"], "running")
+    equal(out(id, "echo awake"), "awake")
+    # Other preferences change nothing; ours is found among them.
+    api("POST", f"/v1/sandboxes/{id}/timeout", {"timeout": 120}, status=200, headers={"Prefer": "return=minimal"})
+    wait_op(op_of(api("POST", f"/v1/sandboxes/{id}/timeout", {"timeout": 120}, status=202, headers={"Prefer": "return=minimal, respond-async, wait=5"})), 20)
+    # What is wrong is said at once, not by an operation.
+    error("POST", f"/v1/sandboxes/{id}/timeout", {"timeout": -5}, status=400, code="bad_request", headers={"Prefer": "respond-async"})
+    later("DELETE", "", None, "kill")
+    equal(show(id)["state"], "stopped")
+    o = wait_op(op_of(api("POST", f"/v1/sandboxes/{id}/pause", None, status=202, headers={"Prefer": "respond-async"})), 20)
+    equal((o["state"], o["error"]["code"]), ("failed", "sandbox_gone"), "an operation that cannot be done says why")
+
 got = []
 threads = [threading.Thread(target=lambda: got.append(api("POST", "/v1/sandboxes", {}, status=201, headers={"Idempotency-Key": "once-only-1"}).json["id"])) for _ in range(3)]
 for x in threads:
