@@ -21,7 +21,7 @@ ifeq ($(BUILD_DIR),)
 unexport BUILD_DIR
 endif
 
-.PHONY: help up down purge build check quick asan fuzz bench lint install uninstall
+.PHONY: help up down purge build check quick soak asan fuzz bench lint install uninstall
 
 help:
 	@echo 'make up         install packages, build, make the base image and template, start the daemon, run a first sandbox'
@@ -33,13 +33,14 @@ help:
 	@echo 'make build      build only'
 	@echo 'make asan       unit tests under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make fuzz       libFuzzer on every parser; FUZZ_TIME=600 seconds each, FUZZ=NAME for one'
+	@echo 'make soak       the long tests: everything from nothing, make up && make down N=50 times, 2000 slots; an hour or two'
 	@echo 'make bench      measure this host'
 	@echo 'make lint       cppcheck, clang-tidy, shellcheck, and the documentation against the program'
 	@echo 'make install    to PREFIX (/usr/local): programs, man pages, completion, systemd unit; make uninstall'
 	@echo
 	@echo 'STATE_DIR=/var/lib/space RUN_DIR=/run/space CONFIG=/etc/space/space.yaml LISTEN=127.0.0.1:7070 BUILD_DIR=build'
 
-up down purge build check quick asan fuzz bench lint:
+up down purge build check quick soak asan fuzz bench lint:
 	@scripts/$@
 
 install uninstall:

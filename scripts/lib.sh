@@ -50,6 +50,13 @@ can_be_root() { is_root || command -v sudo >/dev/null; }
 # Asks for the password now and not in the middle, where a spinner hides the question.
 root_now() { is_root || sudo -v; }
 
+# free_mb DIR: on the file system where DIR is, or will be.
+free_mb() {
+  local d=$1
+  while [ ! -d "$d" ]; do d=$(dirname "$d"); done
+  df -Pm "$d" | awk 'NR==2 {print $4}'
+}
+
 # --- long work ---
 
 CHILD=
