@@ -3,6 +3,7 @@
 
 #include "api/handlers.h"
 #include "base/log.h"
+#include "image/oci.h"
 
 #define ENV_MAX 1000
 #define ENV_BYTES (256 * KIB)
@@ -340,6 +341,8 @@ static int image_read(struct req *r, json_t *body, struct image_body *q, struct 
 		return fail_as(why, ERR_bad_request, "ref: docker://HOST/NAME[:TAG] or oci:/PATH[:TAG]");
 	if (str_starts(str_of(q->ref), "oci:") && !r->local)
 		return fail_as(why, ERR_forbidden, "a layout on the host is read only for the local socket");
+	if (oci_ref_is_loopback(q->ref) && !r->local)
+		return fail_as(why, ERR_forbidden, "a registry on the host itself is asked only for the local socket");
 	return 0;
 }
 

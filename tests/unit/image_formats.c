@@ -489,6 +489,23 @@ TEST(references_to_images)
 	test_row(NULL);
 }
 
+TEST(registries_on_this_host)
+{
+	static const struct { const char *ref; bool here; } rows[] = {
+		{ "docker://127.0.0.1:5000/a", true }, { "docker://127.1.2.3/a", true },
+		{ "docker://localhost:5000/a:b", true }, { "docker://localhost/a", true },
+		{ "docker://LocalHost:1/a", true }, { "docker://[::1]:5000/a", true },
+		{ "docker://localhost.example.org/a", false }, { "docker://registry:5000/a", false },
+		{ "docker://10.0.0.1:5000/127.0.0.1", false }, { "oci:/docker://127.0.0.1", false },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		test_row("%s", rows[i].ref);
+		CHECK_INT(oci_ref_is_loopback(rows[i].ref), rows[i].here);
+	}
+	test_row(NULL);
+}
+
 TEST(oci_configurations)
 {
 	static const struct {
