@@ -87,18 +87,22 @@ with sandbox() as id:
     error("GET", f"/v1/sandboxes/{id}/ports/0/", status=(400, 404))
     error("GET", f"/v1/sandboxes/{id}/ports/70000/", status=(400, 404))
 
-    # `space forward`: a local port that behaves like the sandbox's.
+    # `space forward`: a local port that behaves like the sandbox's; one number is the port on both sides.
     lp = free_port()
-    f = subprocess.Popen([SPACE, "forward", id, f"{lp}:8002"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    try:
-        def up():
-            try:
-                return api("GET", "/z", where=("127.0.0.1", lp)).body == b"GET /z None None"
-            except OSError:
-                return False
-        wait_for(up, 10, "space forward")
-        equal(ws("/ws", {}, ("127.0.0.1", lp), [b"via forward"]), [b"drawrof aiv"])
-    finally:
-        f.send_signal(signal.SIGINT)
-        f.wait(10)
-        f.stderr.close()
+    api("POST", f"/v1/sandboxes/{id}/exec?detach=1", {"cmd": ["python3", "/tmp/s.py", "127.0.0.1", str(lp)]}, status=201)
+    p = f"/v1/sandboxes/{id}/ports/{lp}"
+    wait_for(lambda: api("GET", p + "/", status=(200, 502)).status == 200, 60, f"port {lp}")
+    for words in (f"{lp}:8002", f"{lp}"):
+        f = subprocess.Popen([SPACE, "forward", id, words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        try:
+            def up():
+                try:
+                    return api("GET", "/z", where=("127.0.0.1", lp)).body == b"GET /z None None"
+                except OSError:
+                    return False
+            wait_for(up, 10, "space forward")
+            equal(ws("/ws", {}, ("127.0.0.1", lp), [b"via forward"]), [b"drawrof aiv"])
+        finally:
+            f.send_signal(signal.SIGINT)
+            f.wait(10)
+            f.stderr.close()
