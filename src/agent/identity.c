@@ -131,7 +131,7 @@ int identity_ca(struct str pem, struct fail *why)
 	struct buf b;
 	int r;
 
-	if (nold == (ssize_t)pem.n && memcmp(old, pem.p, pem.n) == 0)
+	if (nold >= 0 && (size_t)nold == pem.n && memcmp(old, pem.p, pem.n) == 0)
 		return 0;
 	n = get(bundle, &text, BUNDLE_MAX);
 	if (n < 0 && n != -ENOENT)

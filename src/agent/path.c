@@ -67,7 +67,7 @@ int path_resolve(struct str path, const char *home, const char *workdir, char ou
 {
 	int r;
 
-	if (memchr(path.p ? path.p : "", '\0', path.n))
+	if (path.n && memchr(path.p, '\0', path.n))
 		return fail_set(why, -EINVAL, "the path has a NUL byte");
 	if (home[0] != '/')
 		return fail_set(why, -EINVAL, "the user has no home directory");

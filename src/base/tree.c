@@ -146,8 +146,8 @@ static int empty_dir(struct rm *rm, int fd, unsigned depth);
 static int remove_entry(struct rm *rm, int dir, const char *name, unsigned depth)
 {
 	autoclose int fd = -1;
-	uint64_t mount;
-	bool is_root;
+	uint64_t mount = 0;
+	bool is_root = false;
 	int r;
 
 	if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
@@ -209,7 +209,7 @@ int rm_rf(int dirfd, const char *path)
 {
 	autoclose int top = -1;
 	struct rm rm = { 0 };
-	bool is_root;
+	bool is_root = false;
 	int r;
 
 	if (unlinkat(dirfd, path, 0) == 0 || errno == ENOENT)

@@ -277,7 +277,7 @@ static void attempt_done(struct hattempt *a)
 /* A descriptor of the endpoint's own function becomes a link; it is connected. */
 static int adopt(struct hattempt *a)
 {
-	struct sockaddr_storage sa;
+	struct sockaddr_storage sa = { 0 };
 	socklen_t len = sizeof(sa);
 	bool pipe;
 	int r;
@@ -303,7 +303,7 @@ static void attempt_ready(struct hattempt *a)
 
 	if (a->fd >= 0)
 		r = adopt(a);
-	if (r < 0) {
+	if (r < 0 || !a->l) {
 		attempt_failed(a, r, NULL);
 		return;
 	}

@@ -172,7 +172,7 @@ static int unix_socket(const char *path, mode_t mode, struct stat *st)
 int http_server_listen_unix(struct http_server *s, const char *path, mode_t mode, struct fail *why)
 {
 	struct listener *l;
-	struct stat st;
+	struct stat st = { 0 };
 	int fd = unix_socket(path, mode, &st), r;
 
 	if (fd < 0)
@@ -194,7 +194,7 @@ int http_server_listen_unix(struct http_server *s, const char *path, mode_t mode
 
 int http_server_listen_fd(struct http_server *s, int fd, SSL_CTX *tls, struct fail *why)
 {
-	struct sockaddr_storage a;
+	struct sockaddr_storage a = { 0 };
 	socklen_t len = sizeof(a);
 	struct listener *l;
 	bool pipe;

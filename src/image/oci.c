@@ -121,7 +121,7 @@ static int read_config(int dir, struct image_info *info, struct fail *why)
 	autofree char *index = NULL, *manifest = NULL, *config = NULL;
 	autojson json_t *ij = NULL, *mj = NULL;
 	ssize_t n = file_read(dir, "index.json", &index, BLOB_MAX);
-	size_t len;
+	size_t len = 0;
 	int r;
 
 	if (n < 0)

@@ -254,9 +254,11 @@ int pool_open(
 		r = fail_set(why, -ENAMETOOLONG, "%s: too long", state_dir);
 		goto fail;
 	}
-	r = lock = lock_state(state_fd, why);
-	if (r < 0)
+	lock = lock_state(state_fd, why);
+	if (lock < 0) {
+		r = lock;
 		goto fail;
+	}
 	if (mkdirat(state_fd, "pool", 0700) && errno != EEXIST) {
 		r = pool_fail(why, -errno, "%s", p->path);
 		goto fail;

@@ -1,6 +1,7 @@
 /* tool.c - see tool.h. */
 #include "image/tool.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -252,6 +253,7 @@ int tool_run(const struct tool *t, struct fail *why)
 				TOOL_ARG_MAX);
 		argv[n++] = *a;
 	}
+	assert(n);
 	argv[n] = NULL;
 	if (pipe2(pipefd, O_CLOEXEC))
 		return fail_set(why, -errno, "%s: pipe: %s", t->argv[0], strerror(errno));
