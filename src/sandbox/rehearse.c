@@ -11,8 +11,9 @@
 #include "sandbox/core.h"
 
 #define REHEARSE_MS 30000
-/* What clients run first: a login shell, and Python if it is there. Fails in an image without a shell; nothing is lost then. */
-#define REHEARSE_CMD "python3 -c 1 2>/dev/null; true"
+/* What clients run first, as the user they run it as: a shell, a program, and Python if it is there. Fails in an image without a shell;
+ * nothing is lost then. */
+#define REHEARSE_CMD "/bin/true; python3 -c 'import os' 2>/dev/null; true"
 
 struct rehearsal {
 	struct space *sp;
@@ -68,7 +69,7 @@ static void ran(int status, struct str output, const struct fail *why, void *arg
 
 static void inited(int status, json_t *answer, const struct fail *why, void *arg)
 {
-	static const struct agent_run run = { .cmd = REHEARSE_CMD, .user = "root", .cwd = "/", .timeout_ms = REHEARSE_MS };
+	static const struct agent_run run = { .cmd = REHEARSE_CMD, .timeout_ms = REHEARSE_MS };
 	struct rehearsal *r = arg;
 
 	if (why->err)
