@@ -672,7 +672,6 @@ int process_start(
 	p->has_cgroup = cgroup >= 0;
 	if (cgroup < 0 && cgroups_on()) { /* a command outside of them could not be frozen */
 		r = fail_set(why, cgroup, "no cgroup for the process: %s", strerror(-cgroup));
-		cgroup = -1;
 		goto fail;
 	}
 	memcpy(s.stdio, io.child, sizeof(s.stdio));

@@ -280,7 +280,7 @@ static void seal(uint8_t *b)
 static int pax_add(struct buf *b, const char *key, const char *value)
 {
 	size_t body = strlen(key) + strlen(value) + 3,
-	       len = body + 1; /* space, '=', newline, and the digits */
+	       len; /* space, '=', newline, and the digits */
 
 	for (size_t digits = 1;; digits++) {
 		char text[24];

@@ -334,11 +334,8 @@ static int put_hardlink(struct in *a, int dir, const char *name)
 	if (slash)
 		a->e.link[slash - a->e.link] = '\0';
 	from = open_dir(a, slash ? a->e.link : "", false);
-	if (from < 0) {
-		r = refuse_errno(a, -from);
-		from = -1;
-		return r;
-	}
+	if (from < 0)
+		return refuse_errno(a, -from);
 	if (fstatat(from, last, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return refuse_errno(a, errno);
 	r = linkat(from, last, dir, name, 0);

@@ -232,6 +232,7 @@ int main(int argc, char **argv)
 	struct opt_table globals = { global_opts, ARRAY_LEN(global_opts), &cli };
 	const struct command *cmd;
 	struct fail why = { 0 };
+	const char *term = getenv("TERM");
 	int n = 0, r;
 
 	setlocale(LC_CTYPE, "C.UTF-8");
@@ -239,7 +240,7 @@ int main(int argc, char **argv)
 	cli.loop = uv_default_loop();
 	cli.out_tty = isatty(1);
 	cli.err_tty = isatty(2);
-	cli.colour = cli.out_tty && !getenv("NO_COLOR") && strcmp(getenv("TERM") ? getenv("TERM") : "", "dumb");
+	cli.colour = cli.out_tty && !getenv("NO_COLOR") && (!term || strcmp(term, "dumb"));
 
 	/* Options before the command are global ones; a copy of argv, because opt_parse() moves words. */
 	if (argc > 1 && !strcmp(argv[1], "--version"))

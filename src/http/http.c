@@ -286,7 +286,7 @@ static int read_header(struct http_head *h, struct framing *f, struct str line, 
 /* Everything after the first line: 1 when the empty line was met. */
 static int read_headers(struct http_head *h, struct framing *f, struct str *left, struct fail *why)
 {
-	struct str line;
+	struct str line = { NULL, 0 };
 
 	for (;;) {
 		int r = next_line(left, &line, why);
@@ -369,7 +369,7 @@ static bool same_authority(struct str a, struct str b)
 
 ssize_t http_request_parse(struct http_head *h, struct str data, struct fail *why)
 {
-	struct str left = data, line, authority = { NULL, 0 };
+	struct str left = data, line = { NULL, 0 }, authority = { NULL, 0 };
 	struct framing f = { 0 };
 	int r;
 
@@ -405,7 +405,7 @@ ssize_t http_request_parse(struct http_head *h, struct str data, struct fail *wh
 ssize_t http_response_parse(
 	struct http_head *h, struct str data, struct str request_method, struct fail *why)
 {
-	struct str left = data, line;
+	struct str left = data, line = { NULL, 0 };
 	struct framing f = { 0 };
 	bool connected;
 	int r;

@@ -217,7 +217,7 @@ static void source_there(struct source *src, const struct fail *why, void *arg)
 		if (!c->m)
 			fail_set(&f, -ENOMEM, "out of memory");
 	}
-	if (given_up(s, &f))
+	if (given_up(s, &f) || !c->m)
 		return;
 	c->m->src = src;
 	s->src = NULL;
