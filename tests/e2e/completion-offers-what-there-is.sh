@@ -23,7 +23,7 @@ for c in run create ls show exec shell cp forward logs kill pause wake template 
 done
 for c in $(offers ""); do space help "$c" >/dev/null || fail "$c is offered and is no command"; done
 same "$(offers crea)" create
-same "$(offers do)" doctor
+same "$(offers "do")" doctor
 same "$(offers zzz)" ""
 has " $(offers --)" " --json" "options before the command"
 for w in build ls rm; do
