@@ -1,6 +1,7 @@
 /* xfs.c - see xfs.h. */
 #include "image/xfs.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/loop.h>
 #include <linux/magic.h>
@@ -135,6 +136,59 @@ static int loop_attach(int fd, int *number)
 	return -EBUSY;
 }
 
+/* Is loop device N one over the file that ST describes? */
+static bool loop_is_over(int n, const struct stat *st)
+{
+	struct loop_info64 i;
+	autoclose int dev = -1;
+	char path[64];
+
+	snprintf(path, sizeof(path), "/sys/block/loop%d/loop/backing_file", n);
+	if (access(path, F_OK))
+		return false;
+	snprintf(path, sizeof(path), "/dev/loop%d", n);
+	dev = open(path, O_RDONLY | O_CLOEXEC);
+	return dev >= 0 && !ioctl(dev, LOOP_GET_STATUS64, &i) && i.lo_inode == st->st_ino &&
+		i.lo_device == st->st_dev;
+}
+
+static int loop_over(const struct stat *st)
+{
+	DIR *d = opendir("/sys/block");
+	struct dirent *e;
+	int n, found = -1;
+
+	while (d && found < 0 && (e = readdir(d)))
+		if (sscanf(e->d_name, "loop%d", &n) == 1 && loop_is_over(n, st))
+			found = n;
+	if (d)
+		closedir(d);
+	return found;
+}
+
+/* An XFS that is mounted twice, each time over a loop device of its own, is destroyed. It may be
+ * mounted where we do not see it: in another mount namespace, or unmounted lazily while somebody
+ * still has a file open. That one is given some time to end. */
+static int used_elsewhere(int fd, struct fail *why)
+{
+	struct stat st;
+	int n = -1;
+
+	if (fstat(fd, &st))
+		return fail_set(why, -errno, "storage pool: %s", strerror(errno));
+	for (int tries = 0; tries < 50; tries++) {
+		n = loop_over(&st);
+		if (n < 0)
+			return 0;
+		usleep(100000);
+	}
+	fail_as(why, ERR_host_unsuitable,
+		"storage pool: " XFS_IMAGE " is in use already, through /dev/loop%d", n);
+	fail_remedy(why, "it is mounted in another mount namespace, or a program has a file of it "
+			 "open: end that");
+	return -EBUSY;
+}
+
 int xfs_image_mount(int state_fd, const char *mount_point, struct fail *why)
 {
 	autoclose int fd = openat(state_fd, XFS_IMAGE, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
@@ -144,6 +198,8 @@ int xfs_image_mount(int state_fd, const char *mount_point, struct fail *why)
 
 	if (fd < 0)
 		return fail_set(why, -errno, "storage pool: %s", strerror(errno));
+	if (used_elsewhere(fd, why) < 0)
+		return -EBUSY;
 	dev = loop_attach(fd, &n);
 	if (dev < 0) {
 		int err = dev;
