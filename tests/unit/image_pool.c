@@ -1,6 +1,8 @@
 /* The storage pool on a real file system: clones and copies, nodes, disks, images, what
  * interruptions leave. */
 #include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/mount.h>
@@ -176,6 +178,56 @@ TEST(pool_on_an_xfs_image)
 		CHECK_INT(pool_open(state, true, 0, &p, &why), 0);
 	}
 	pool_close(p);
+	state_gone();
+}
+
+/* A process in a mount namespace of its own, in which what is mounted now stays mounted until it
+ * ends. */
+static pid_t holder(void)
+{
+	int ready[2];
+	char c;
+	pid_t pid;
+
+	assert(!pipe2(ready, O_CLOEXEC));
+	pid = fork();
+	if (!pid) {
+		if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
+			_exit(1);
+		(void)!write(ready[1], "", 1);
+		pause();
+		_exit(0);
+	}
+	close(ready[1]);
+	CHECK_INT(read(ready[0], &c, 1), 1);
+	close(ready[0]);
+	return pid;
+}
+
+TEST(pool_mounted_elsewhere_is_not_mounted_twice)
+{
+	struct pool *p;
+	struct pool_info i;
+	struct fail why;
+	pid_t pid;
+
+	if (!may_mount()) {
+		test_skip("needs root and loop devices");
+		return;
+	}
+	state_new();
+	CHECK_INT(pool_open(state, true, 600 * MIB, &p, &why), 0);
+	CHECK_INT(pool_info(p, &i, &why), 0);
+	pool_close(p);
+	if (i.clone == POOL_CLONE_XFS_IMAGE) {
+		pid = holder();
+		CHECK_INT(pool_unmount(state, &why), 0);
+		CHECK_INT(pool_open(state, true, 0, &p, &why), -EBUSY);
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+		CHECK_INT(pool_open(state, true, 0, &p, &why), 0);
+		pool_close(p);
+	}
 	state_gone();
 }
 
