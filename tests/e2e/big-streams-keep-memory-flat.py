@@ -7,6 +7,7 @@ import hashlib
 MB = 256
 with sandbox(timeout=280) as id:
     agent = lambda: int(out(id, "awk '/VmRSS/{print $2}' /proc/1/status")) << 10
+    peak = lambda: int(out(id, "awk '/VmHWM/{print $2}' /proc/1/status")) << 10
     d = Daemon.main()
     def up(mb):
         sent = hashlib.sha256()
@@ -35,7 +36,7 @@ with sandbox(timeout=280) as id:
         return h.hexdigest()
     up(8)
     down()
-    host0, agent0, most = rss(d.pid), agent(), 0
+    host0, agent0, peak0, most = rss(d.pid), agent(), peak(), 0
     stop = threading.Event()
     def look():
         global most
@@ -49,5 +50,7 @@ with sandbox(timeout=280) as id:
     x.join()
     grown = (most - host0) / (1 << 20)
     check(grown <= 1, f"spaced grew by {grown:.2f} MiB")
+    # The most it ever had, between two looks as well.
+    check(peak() - peak0 <= 1 << 20, f"the agent's peak grew from {peak0} to {peak()}")
     check(agent() - agent0 <= 1 << 20, f"the agent grew from {agent0} to {agent()}")
     check(agent() < 2 << 20, f"the agent has {agent()} bytes resident")
