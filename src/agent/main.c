@@ -163,6 +163,9 @@ int main(int argc, char **argv)
 
 	agent.started = mono_ms();
 	umask(022);
+	/* Commands inherit what is ignored: started under nohup, none of them would die of a hang-up. */
+	for (int sig = 1; sig < NSIG; sig++)
+		signal(sig, SIG_DFL);
 	memory_init();
 	log_set_program("space-agent");
 	/* The kernel gives PID 1 the words of its command line that it does not know. */
