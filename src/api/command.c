@@ -10,6 +10,8 @@
 #define HOLD_MS 50	 /* how long a cut character waits for its rest */
 #define RETRY_MS 250	 /* between tries to reach an agent whose connection broke */
 #define RETRIES 6
+#define STEADY_MS 10000 /* a connection that held for so long was a good one */
+#define OFFSET_MAX (1LL << 53) /* what a number in JSON can say */
 #define STDOUT 0
 #define STDERR 1
 
@@ -34,7 +36,8 @@ struct command {
 	bool feeding, over;	/* in on_data(); and the call ended while there */
 	struct fail end_why;
 	struct fail told;	/* the agent's error in the last frame; err 0: none */
-	unsigned tries;
+	unsigned tries;		/* since anything came of one */
+	int64_t joined_ms;	/* when this call said "start"; 0: not yet */
 };
 
 static void connect_again(struct command *c);
@@ -106,6 +109,14 @@ static int64_t int_of(json_t *v)
 	return 0;
 }
 
+bool command_exit_sane(json_t *end)
+{
+	int64_t sig = int_of(json_object_get(end, "signal"));
+	int64_t code = int_of(json_object_get(end, "exitCode"));
+
+	return json_is_object(end) && sig >= 0 && sig <= SIGNAL_MAX && code >= INT32_MIN && code <= INT32_MAX;
+}
+
 void command_exit_json(struct jw *w, const char *key, json_t *end)
 {
 	int64_t sig = int_of(json_object_get(end, "signal"));
@@ -118,6 +129,8 @@ void command_exit_json(struct jw *w, const char *key, json_t *end)
 		sig = signal_number(name);
 	if (!sig)
 		sig = signal_of_status(json_string_value(json_object_get(end, "status")));
+	if (sig > SIGNAL_MAX) /* the guest's word: whoever asks for it has not looked at it */
+		sig = 0;
 	if (sig > 0) {
 		code = 128 + sig;
 		name = signal_name((int)sig);
@@ -333,8 +346,13 @@ static void output(struct command *c, int which, json_t *v, json_t *offset)
 	/* The agent says where this chunk belongs: what we have of it already is skipped. */
 	if (offset) {
 		uint64_t have = c->off[which] + c->hold[which].n;
+		int64_t said = int_of(offset);
 
-		at = (uint64_t)int_of(offset);
+		if (said < 0 || said > OFFSET_MAX) {
+			c->broken = true;
+			return;
+		}
+		at = (uint64_t)said;
 		if (at < have) {
 			size_t skip = MIN(have - at, data.n);
 
@@ -344,6 +362,7 @@ static void output(struct command *c, int which, json_t *v, json_t *offset)
 	}
 	if (!data.n)
 		return;
+	c->tries = 0;
 	if (c->mode == COMMAND_WAIT)
 		output_keep(c, which, data);
 	else if (c->mode == COMMAND_EVENTS)
@@ -359,10 +378,14 @@ static void gap(struct command *c, json_t *g)
 	struct buf b;
 	struct jw w;
 
+	if (to < 0 || to > OFFSET_MAX) {
+		c->broken = true;
+		return;
+	}
 	if (c->mode == COMMAND_EVENTS)
 		flush_held(c, which);
 	from = c->off[which];
-	if (to < 0 || (uint64_t)to <= from)
+	if ((uint64_t)to <= from)
 		return;
 	c->off[which] = (uint64_t)to;
 	if (c->mode != COMMAND_EVENTS) {
@@ -425,9 +448,15 @@ static void on_started(struct command *c, json_t *start)
 {
 	struct buf b;
 	struct jw w;
+	int64_t pid = int_of(json_object_get(start, "pid"));
 
-	c->tries = 0;
-	c->pid = int_of(json_object_get(start, "pid"));
+	if (pid < 1 || pid > INT32_MAX) {
+		c->broken = true;
+		return;
+	}
+	/* That it says so is no progress yet: the next thing may be nonsense, every time. */
+	c->joined_ms = mono_ms();
+	c->pid = pid;
 	if (c->started)
 		return; /* joined again after a break */
 	c->started = true;
@@ -521,11 +550,11 @@ static int on_frame(uint8_t flags, struct str payload, void *arg)
 		ev = msg;
 	if ((v = json_object_get(ev, "start")))
 		on_started(c, v);
-	if (c->done || !c->started)
-		return c->done ? 1 : 0;
+	if (c->done || c->broken || !c->started)
+		return c->broken ? -EBADMSG : c->done ? 1 : 0;
 	if ((v = json_object_get(ev, "gap")))
 		gap(c, v);
-	if ((data = json_object_get(ev, "data"))) {
+	if (!c->broken && (data = json_object_get(ev, "data"))) {
 		json_t *at = json_object_get(data, "offset");
 
 		if ((v = json_object_get(data, "stdout")))
@@ -537,8 +566,12 @@ static int on_frame(uint8_t flags, struct str payload, void *arg)
 			output(c, STDOUT, v, at);
 		}
 	}
-	if (!c->done && !c->broken && (v = json_object_get(ev, "end")))
-		on_exit_event(c, v);
+	if (!c->done && !c->broken && (v = json_object_get(ev, "end"))) {
+		if (command_exit_sane(v))
+			on_exit_event(c, v);
+		else
+			c->broken = true;
+	}
 	return c->broken ? -EBADMSG : c->done ? 1 : 0;
 }
 
@@ -552,12 +585,12 @@ static void on_data(struct guest_call *call, const char *p, size_t n, void *arg)
 	c->feeding = true;
 	err = connect_feed(&c->in, p, n, on_frame, c);
 	c->feeding = false;
-	if (c->over) {
-		ended(c, &c->end_why);
-	} else if (err < 0) {
+	if (err < 0)
 		c->broken = true;
+	if (c->over)
+		ended(c, &c->end_why);
+	else if (err < 0)
 		guest_cancel(call);
-	}
 }
 
 static void on_end(struct guest_call *call, const struct fail *why, void *arg)
@@ -583,7 +616,9 @@ static void ended(struct command *c, const struct fail *why)
 	if (!c->started || c->mode == COMMAND_DETACH) {
 		struct fail f = *why;
 
-		if (!f.err)
+		if (c->broken)
+			fail_as(&f, ERR_agent_unreachable, "the agent's answer makes no sense");
+		else if (!f.err)
 			fail_as(&f, ERR_agent_unreachable, "the agent said nothing");
 		return refuse(c, &f);
 	}
@@ -601,10 +636,15 @@ static void retry(struct command *c, const struct fail *why)
 
 	connect_reader_clear(&c->in);
 	c->hold[STDOUT].n = c->hold[STDERR].n = 0; /* they come again */
+	if (c->joined_ms && mono_ms() - c->joined_ms >= STEADY_MS)
+		c->tries = 0;
+	c->joined_ms = 0;
 	if (s != SANDBOX_PAUSING && s != SANDBOX_PAUSED && s != SANDBOX_WAKING && s != SANDBOX_SUSPENDING &&
 	    s != SANDBOX_SUSPENDED &&
 	    (s != SANDBOX_RUNNING || c->tries++ >= RETRIES)) {
 		guest_gone(c->r->sb, &f);
+		if (c->broken && f.code == ERR_agent_unreachable)
+			fail_as(&f, ERR_agent_unreachable, "the agent's answer makes no sense");
 		return refuse(c, &f);
 	}
 	tick_set(&c->r->api->ticks, &c->tick, RETRY_MS);

@@ -21,6 +21,9 @@ void command_join(struct req *r, int64_t pid, uint64_t out, uint64_t err);
 int command_id_parse(struct str id, uint64_t *out, uint64_t *err);
 
 /* The members of an exit status: code, signal and reason, from the agent's words. END has exitCode, signal or status, reason. */
+#define SIGNAL_MAX 64
+/* Whether an agent's END is one: an object, its numbers those of signals and exit codes. */
+bool command_exit_sane(json_t *end);
 void command_exit_json(struct jw *w, const char *key, json_t *end);
 const char *signal_name(int sig); /* "TERM"; NULL: none of that number */
 int signal_number(const char *name); /* "TERM" or "SIGTERM"; 0: none */
