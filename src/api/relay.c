@@ -13,6 +13,7 @@ struct upload {
 	bool ended;	/* the agent has answered, or will not */
 	bool sent;	/* the body is complete */
 	bool cut;	/* the client's body broke off */
+	bool over;	/* the agent says more than an answer is long */
 };
 
 static void upload_gone(struct req *r)
@@ -54,7 +55,10 @@ static void upload_data(struct guest_call *c, const char *p, size_t n, void *arg
 {
 	struct upload *u = arg;
 
-	(void)buf_add(&u->answer, p, n);
+	if (!u->over && buf_add(&u->answer, p, n) < 0) {
+		u->over = true;
+		guest_cancel(c);
+	}
 }
 
 static void upload_end(struct guest_call *c, const struct fail *why, void *arg)
@@ -67,12 +71,14 @@ static void upload_end(struct guest_call *c, const struct fail *why, void *arg)
 	u->ended = true;
 	r->user = NULL;
 	r->on_gone = NULL;
-	if (!f.err && !u->cut && u->done) {
+	if (!f.err && !u->cut && !u->over && u->done) {
 		reply = json_read(buf_str(&u->answer), &f);
 		if (!reply)
 			fail_as(&f, ERR_agent_unreachable, "the agent's answer is not JSON");
 	}
-	if (u->cut)
+	if (u->over)
+		fail_as(&f, ERR_agent_unreachable, "the agent's answer is longer than an answer can be");
+	else if (u->cut)
 		fail_as(&f, ERR_bad_request, "the body broke off");
 	if (f.err)
 		req_fail(r, &f);
