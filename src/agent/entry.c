@@ -112,3 +112,65 @@ int mkdirs(const char *path, uid_t uid, gid_t gid)
 	}
 	return 0;
 }
+
+enum rpc_code errno_code(int err)
+{
+	switch (err) {
+	case ENOENT:
+		return RPC_NOT_FOUND;
+	case EACCES:
+	case EPERM:
+	case EROFS:
+		return RPC_PERMISSION_DENIED;
+	case ENOSPC:
+	case EDQUOT:
+		return RPC_RESOURCE_EXHAUSTED;
+	case EBUSY:
+	case EXDEV:
+	case ETXTBSY:
+	case ENOTEMPTY:
+		return RPC_ABORTED;
+	case ENOTDIR:
+	case EISDIR:
+	case EEXIST:
+	case ENAMETOOLONG:
+	case ELOOP:
+	case EINVAL:
+	case ENXIO:
+	case ENODEV:
+	case EAGAIN:
+	case ESPIPE:
+	case EOPNOTSUPP:
+	case EFBIG:
+	case EBADF:
+		return RPC_INVALID_ARGUMENT;
+	default:
+		return RPC_INTERNAL;
+	}
+}
+
+int errno_status(int err)
+{
+	enum rpc_code code = errno_code(err);
+
+	return code == RPC_RESOURCE_EXHAUSTED ? 507 : rpc_code_status(code);
+}
+
+const char *errno_words(int err)
+{
+	switch (err) {
+	case EBUSY:
+		return "it is a mount point, has one below it, or is in use";
+	case EXDEV:
+		return "it is on another file system";
+	case EROFS:
+		return "it is on a read-only file system";
+	case ENXIO:
+	case ENODEV:
+		return "there is no device or reader behind it";
+	case EAGAIN:
+		return "there is nothing to read from it now";
+	default:
+		return strerror(err);
+	}
+}

@@ -14,6 +14,7 @@
 #include "base/random.h"
 
 #define PIECE (64 * 1024)
+#define NOT_REGULAR (-ENOTBLK) /* no file system's own */
 
 struct put_call {
 	struct user user;
@@ -32,22 +33,42 @@ static int put_error(struct xfer *t, const char *path, int err)
 		xfer_error(t, 507, "not enough disk space available: %s", path);
 	else if (err == -EISDIR)
 		xfer_error(t, 400, "path is a directory: %s", path);
-	else if (err == -ENOTDIR || err == -ENAMETOOLONG || err == -EINVAL || err == -ELOOP)
-		xfer_error(t, 400, "%s: %s", path, strerror(-err));
+	else if (err == NOT_REGULAR)
+		xfer_error(t, 400, "path is not a regular file, and stays as it is: %s", path);
+	else if (err == -ENOENT) /* parents are made: this is no place for files (/proc) */
+		xfer_error(t, 400, "%s: no file can be made there", path);
 	else if (err != -EPIPE && err != -EBADMSG && err != -ETIMEDOUT)
-		xfer_error(t, 500, "%s: %s", path, strerror(-err));
+		xfer_error(t, errno_status(-err), "%s: %s", path, errno_words(-err));
 	return err;
 }
 
-/* A link is written through, as a shell's ">" does: the file that it leads to is replaced. */
-static void through_link(char path[PATH_LEN])
+/* Only regular files are replaced: never a device, a pipe or a socket that programs have open. */
+static int replaceable(const struct stat *st)
+{
+	if (S_ISDIR(st->st_mode))
+		return -EISDIR;
+	return S_ISREG(st->st_mode) || S_ISLNK(st->st_mode) ? 0 : NOT_REGULAR;
+}
+
+/* A link is written through, as a shell's ">" does: the file that it leads to is replaced. One that
+ * leads to nothing is replaced itself. 0, or what is there must not be replaced. */
+static int through_link(char path[PATH_LEN])
 {
 	autofree char *real = NULL;
 	struct stat st;
 
-	if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && (real = realpath(path, NULL)) &&
-		strlen(real) < PATH_LEN)
-		strcpy(path, real);
+	if (lstat(path, &st) < 0)
+		return 0;
+	if (S_ISLNK(st.st_mode)) {
+		real = realpath(path, NULL);
+		if (!real)
+			return errno == ENOENT ? 0 : -errno;
+		if (str_copy(path, PATH_LEN, str_of(real)) < 0)
+			return -ENAMETOOLONG;
+		if (lstat(path, &st) < 0)
+			return 0;
+	}
+	return replaceable(&st);
 }
 
 static int temp_open(struct temp *tmp, const char *path, const struct user *u)
@@ -111,9 +132,10 @@ static int finish(struct temp *tmp, const struct put_call *c)
 	if (r < 0)
 		return r;
 	if (fstatat(tmp->dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
-		if (S_ISDIR(st.st_mode))
-			return -EISDIR;
-		mode = st.st_mode & 07777;
+		r = replaceable(&st); /* again: it may have come since */
+		if (r < 0)
+			return r;
+		mode = S_ISLNK(st.st_mode) ? mode : st.st_mode & 07777;
 	}
 	if (c->mode >= 0)
 		mode = (mode_t)c->mode;
@@ -136,8 +158,9 @@ static void put_file(struct xfer *t, void *arg)
 	struct jw w;
 	int r;
 
-	through_link(c->path);
-	r = temp_open(&tmp, c->path, &c->user);
+	r = through_link(c->path);
+	if (r == 0)
+		r = temp_open(&tmp, c->path, &c->user);
 	if (r == 0)
 		r = receive(t, tmp.fd, &size, hex);
 	if (r == 0)
@@ -212,13 +235,18 @@ struct compose_call {
 
 static int append(int to, const char *path)
 {
-	autoclose int fd = open(path, O_RDONLY | O_CLOEXEC);
+	autoclose int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	autofree char *buf = malloc(PIECE);
+	struct stat st;
 	ssize_t n;
 	int r = 0;
 
 	if (fd < 0 || !buf)
 		return fd < 0 ? -errno : -ENOMEM;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return S_ISDIR(st.st_mode) ? -EISDIR : NOT_REGULAR;
 	while (r == 0 && (n = read(fd, buf, PIECE)) != 0) {
 		if (n < 0)
 			return -errno;

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
+#include "agent/fs.h"
 #include "agent/range.h"
 #include "agent/sign.h"
 #include "agent/xfer.h"
@@ -32,12 +33,11 @@ static void copy_header(const struct http_exchange *x, const char *name, char *o
 }
 
 /* A size that stat tells and reading need not keep to: kernel files. */
-static bool size_unknown(int fd, const struct stat *st)
+static bool size_unknown(int fd)
 {
 	struct statfs fs;
 
-	return !S_ISREG(st->st_mode) ||
-	       (fstatfs(fd, &fs) == 0 && (fs.f_type == PROC_MAGIC || fs.f_type == SYSFS_MAGIC));
+	return fstatfs(fd, &fs) == 0 && (fs.f_type == PROC_MAGIC || fs.f_type == SYSFS_MAGIC);
 }
 
 static void send_open_ended(struct xfer *t, int fd, int status, const char *type)
@@ -49,8 +49,9 @@ static void send_open_ended(struct xfer *t, int fd, int status, const char *type
 		return;
 	n = read(fd, buf, PIECE); /* the first read is where such files fail, and then there is
 				     still a status to say so with */
-	if (n < 0) {
-		xfer_error(t, 500, "error reading file: %s", strerror(errno));
+	if (n < 0) { /* EIO: no disk's, but what the kernel answers for this one, now */
+		xfer_error(t, errno == EIO ? 400 : errno_status(errno), "error reading file: %s",
+			errno == EIO ? "the kernel does not let it be read" : errno_words(errno));
 		return;
 	}
 	xfer_head(t, status, type, -1);
@@ -121,14 +122,14 @@ static void send_file(struct xfer *t, const struct get_call *c, int fd, const st
 	xfer_header(t, "Last-Modified", text);
 	xfer_header(t, "Vary", "Accept-Encoding");
 	disposition(t, c->path);
-	if (size_unknown(fd, st)) {
+	if (size_unknown(fd)) {
 		send_open_ended(t, fd, 200, "application/octet-stream");
 		return;
 	}
 	xfer_header(t, "Accept-Ranges", "bytes");
 	n = pread(fd, head, sizeof(head), 0);
 	if (n < 0) {
-		xfer_error(t, 500, "error reading file: %s", strerror(errno));
+		xfer_error(t, errno_status(errno), "error reading file: %s", errno_words(errno));
 		return;
 	}
 	type = media_type(c->path, (struct str){ head, (size_t)n });
@@ -186,22 +187,25 @@ static void get_file(struct xfer *t, void *arg)
 		if (errno == ENOENT || errno == ENOTDIR)
 			xfer_error(t, 404, "path '%s' does not exist", c->path);
 		else
-			xfer_error(t, errno == ELOOP || errno == ENAMETOOLONG ? 400 : 500,
-				"path '%s': %s", c->path, strerror(errno));
+			xfer_error(t, errno_status(errno), "path '%s': %s", c->path,
+				errno_words(errno));
 		return;
 	}
 	if (S_ISDIR(st.st_mode)) {
 		xfer_error(t, 400, "path '%s' is a directory", c->path);
 		return;
 	}
-	if (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)) { /* opening one could wait for ever */
-		xfer_error(t, 400, "path '%s' is not a file", c->path);
-		return;
+	/* Opening a pipe could wait for ever, opening a device set it going, and neither ends. */
+	if (S_ISREG(st.st_mode)) {
+		fd = open(c->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+		if (fd < 0 || fstat(fd, &st) < 0) {
+			xfer_error(t, errno_status(errno), "path '%s': %s", c->path,
+				errno_words(errno));
+			return;
+		}
 	}
-	fd = open(c->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-	if (fd < 0 || fstat(fd, &st) < 0) {
-		xfer_error(
-			t, errno == ENOENT ? 404 : 500, "path '%s': %s", c->path, strerror(errno));
+	if (!S_ISREG(st.st_mode)) { /* or has become one since */
+		xfer_error(t, 400, "path '%s' is not a regular file", c->path);
 		return;
 	}
 	send_file(t, c, fd, &st);

@@ -17,4 +17,10 @@ void mode_text(char out[16], mode_t mode);
  * it was there. */
 int mkdirs(const char *path, uid_t uid, gid_t gid);
 
+/* What a file system says no with, for the caller: an errno as the code of a call, and as an HTTP
+ * status. INTERNAL, 500: it is not the request's fault. And the same in words. */
+enum rpc_code errno_code(int err);
+int errno_status(int err);
+const char *errno_words(int err);
+
 #endif

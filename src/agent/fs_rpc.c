@@ -115,13 +115,7 @@ PRINTF(3, 4) static int refuse(struct fs_call *c, enum rpc_code code, const char
 
 static int refuse_errno(struct fs_call *c, const char *what, int err)
 {
-	enum rpc_code code = err == ENOENT ? RPC_NOT_FOUND
-			     : err == ENOTDIR || err == ENAMETOOLONG || err == ELOOP
-				     ? RPC_INVALID_ARGUMENT
-			     : err == ENOSPC || err == EDQUOT ? RPC_RESOURCE_EXHAUSTED
-							      : RPC_INTERNAL;
-
-	return refuse(c, code, "%s: %s", what, strerror(err));
+	return refuse(c, errno_code(err), "%s: %s", what, errno_words(err));
 }
 
 static int answer_entry(struct fs_call *c, const char *path)
@@ -189,8 +183,9 @@ static int do_move(struct fs_call *c)
 	if (r < 0)
 		return refuse_errno(c, c->dest, -r);
 	if (rename(c->path, c->dest) < 0)
-		return refuse(c, RPC_INTERNAL, "cannot move %s to %s: %s", c->path, c->dest,
-			strerror(errno));
+		return refuse(c, errno_code(errno), "cannot move %s to %s: %s", c->path, c->dest,
+			errno == EINVAL ? "a directory cannot go into itself"
+					: errno_words(errno));
 	return answer_entry(c, c->dest);
 }
 
@@ -322,7 +317,8 @@ static int do_remove(struct fs_call *c)
 		return refuse(c, RPC_INVALID_ARGUMENT, "the root directory cannot be removed");
 	r = rm_rf(AT_FDCWD, c->path);
 	return r < 0 && r != -ENOENT
-		       ? refuse(c, RPC_INTERNAL, "cannot remove %s: %s", c->path, strerror(-r))
+		       ? refuse(c, errno_code(-r), "cannot remove %s: %s", c->path,
+				 errno_words(-r))
 		       : 0;
 }
 

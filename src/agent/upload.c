@@ -56,8 +56,9 @@ static int refuse_errno(struct upload *u, const char *what, int err)
 {
 	if (err == ENOSPC || err == EDQUOT)
 		return refuse(u, 507, "not enough disk space available: %s", u->at);
-	return refuse(u, err == ENAMETOOLONG || err == ENOTDIR || err == EINVAL ? 400 : 500,
-		"%s %s: %s", what, u->at, strerror(err));
+	/* Parents are made first: ENOENT says that this is no place for files (/proc). */
+	return refuse(u, err == ENOENT ? 400 : errno_status(err), "%s %s: %s", what, u->at,
+		errno_words(err));
 }
 
 static int flush(struct upload *u)

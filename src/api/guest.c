@@ -54,8 +54,10 @@ static enum errcode code_of_status(int status)
 		return ERR_bad_request;
 	case 416:
 		return ERR_bad_range;
-	case 401: case 403:
+	case 401:
 		return ERR_agent_unreachable;
+	case 403:
+		return ERR_forbidden;
 	case 409:
 		return ERR_conflict;
 	case 411:
@@ -95,7 +97,10 @@ int guest_error_json(struct fail *why, int status, json_t *error, enum errcode n
 	/* A user that the guest does not know is the caller's mistake, not a broken token. */
 	if (ours == ERR_agent_unreachable && msg && strstr(msg, "user"))
 		ours = ERR_bad_request;
-	return fail_as(why, ours, "%s", msg ? msg : err_info(ours)->cause);
+	fail_as(why, ours, "%s", msg ? msg : err_info(ours)->cause);
+	if (ours == ERR_forbidden)
+		fail_remedy(why, "the sandbox's kernel refuses this, whatever the key: use another path");
+	return why->err;
 }
 
 int guest_error(struct fail *why, int status, struct str body, enum errcode not_found)

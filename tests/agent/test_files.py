@@ -223,6 +223,13 @@ def test_download_errors(a):
     same(get(a, "x" * 5000)[0], 400)
     os.mkfifo(a.home + "/fifo") if not os.path.exists(a.home + "/fifo") else None
     same(get(a, "fifo")[0], 400)
+    for path in ("/dev/zero", "/dev/null", "/dev/tty"):  # would never end, or has nothing behind it
+        status, _, body = get(a, path)
+        same((status, json.loads(body)["message"]), (400, "path '%s' is not a regular file" % path))
+    for path in ("/proc/self/mem", "/proc/self/attr/current", "/sys/kernel/nothing"):
+        check(get(a, path)[0] < 500, path)
+    status, _, body = get(a, "/proc/self/mem")
+    same((status, json.loads(body)["message"]), (400, "error reading file: the kernel does not let it be read"))
 
 
 def test_ranges(a):
@@ -399,6 +406,7 @@ def test_move(a):
     a.ok("Move", {"source": "mv/new/dir/dst", "destination": "mv/old"})
     same(open(a.home + "/mv/old").read(), "1")
     a.err("not_found", "Move", {"source": "mv/nope", "destination": "mv/x"})
+    check("into itself" in a.err("invalid_argument", "Move", {"source": "mv", "destination": "mv/new/mv"}))
 
 
 def test_list_dir(a):
@@ -435,6 +443,21 @@ def test_remove(a):
     same(a.ok("Remove", {"path": "rm"}), {})
     a.err("invalid_argument", "Remove", {"path": "/"})
     a.err("invalid_argument", "Remove", {"path": "/proc/.."})
+    check("mount point" in a.err("aborted", "Remove", {"path": a.tiny}))
+
+
+def test_links_of_others_in_sticky_directories_are_forbidden(a):
+    if open("/proc/sys/fs/protected_symlinks").read() != "1\n":
+        return
+    d = a.dir + "/sticky"
+    os.mkdir(d)
+    os.chmod(d, 0o1777)
+    os.mkdir(a.dir + "/target")
+    os.symlink(a.dir + "/target", d + "/link")
+    os.lchown(d + "/link", 1001, 1001)
+    a.err("permission_denied", "ListDir", {"path": d + "/link"})
+    same(put(a, d + "/link/file", b"x")[0], 403)
+    same(a.http("PUT", a.q("/space/file", path=d + "/link/file"), b"x")[0], 403)
 
 
 # --- watches ---
@@ -583,7 +606,32 @@ def test_put_file_errors(a):
     same(a.http("PUT", a.q("/space/file", path="f", mode="999"), b"x")[0], 400)
     same(a.http("PUT", a.q("/space/file", path="f", user="ghost"), b"x")[0], 401)
     same(a.http("PUT", a.q("/space/file", path=a.tiny + "/big"), b"x" * 1000000)[0], 507)
+    for path in ("/proc/sys/nothing", "/proc/sys/kernel/hostname", "/proc/nothing", "/sys/kernel/nothing"):
+        status, _, body = a.http("PUT", a.q("/space/file", path=path), b"x")
+        check(status in (400, 403) and path in json.loads(body)["message"], (path, status, body))
+        check(put(a, path + "x", b"x")[0] in (400, 403), path)
     same(os.listdir(a.tiny), [])
+
+
+def test_put_file_replaces_nothing_but_files(a):
+    d = a.home + "/odd"
+    os.makedirs(d)
+    os.mkfifo(d + "/fifo")
+    os.mknod(d + "/null", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    for name, target in (("loop", "loop"), ("to-fifo", "fifo"), ("to-null", "null"), ("to-dir", ".")):
+        os.symlink(target, d + "/" + name)
+    open(d + "/file", "w").close()
+    os.symlink("file", d + "/to-file")
+    before = {n: os.lstat(d + "/" + n).st_ino for n in os.listdir(d) if n != "file"}
+    for name in before:
+        status, _, body = a.http("PUT", a.q("/space/file", path=d + "/" + name), b"new")
+        same(status, 201 if name == "to-file" else 400, name)
+        check(status == 201 or d in json.loads(body)["message"], body)
+    same({n: os.lstat(d + "/" + n).st_ino for n in os.listdir(d) if n != "file"}, before)
+    same(open(d + "/file").read(), "new")
+    for name in ("fifo", "null"):
+        body = {"source_paths": [d + "/" + name], "destination": d + "/joined"}
+        same(a.http("POST", "/files/compose", body)[0], 400, name)
 
 
 def make_tree(root):
