@@ -61,6 +61,26 @@ static int64_t int64_of(json_t *v)
 	return json_integer_value(v);
 }
 
+static bool is_count(json_t *v)
+{
+	uint64_t n;
+
+	if (json_is_string(v))
+		return !str_u64(str_of(json_string_value(v)), INT64_MAX, &n);
+	return json_is_integer(v) && json_integer_value(v) >= 0;
+}
+
+void guest_nonsense(struct req *r)
+{
+	req_failf(r, ERR_agent_unreachable, "the agent's answer makes no sense");
+}
+
+static bool is_entry(json_t *e)
+{
+	return json_is_string(json_object_get(e, "name")) && json_is_string(json_object_get(e, "path")) &&
+	       json_is_string(json_object_get(e, "type")) && is_count(json_object_get(e, "size"));
+}
+
 static void mode_text(char out[8], json_t *e)
 {
 	snprintf(out, 8, "%04o", (unsigned)int64_of(json_object_get(e, "mode")) & 07777);
@@ -90,11 +110,14 @@ static void entry_json(struct jw *w, const char *key, json_t *e)
 
 static void answer_entry(struct req *r, json_t *reply, int status)
 {
+	json_t *e = json_object_get(reply, "entry");
 	struct buf b;
 	struct jw w;
 
+	if (!is_entry(e))
+		return guest_nonsense(r);
 	answer_begin(&w, &b);
-	entry_json(&w, NULL, json_object_get(reply, "entry"));
+	entry_json(&w, NULL, e);
 	req_json(r, status, &w);
 }
 
@@ -142,21 +165,34 @@ static void on_entry(json_t *reply, const struct fail *why, void *arg)
 	req_unref(r);
 }
 
+static bool is_list(json_t *list)
+{
+	json_t *e;
+	size_t i;
+
+	json_array_foreach (list, i, e)
+		if (!is_entry(e))
+			return false;
+	return json_is_array(list);
+}
+
 static void on_listed(json_t *reply, const struct fail *why, void *arg)
 {
+	json_t *list = json_object_get(reply, "entries"), *e;
 	struct req *r = arg;
 	struct buf b;
 	struct jw w;
-	json_t *e;
 	size_t i;
 
 	if (why->err) {
 		req_fail(r, why);
+	} else if (!is_list(list)) {
+		guest_nonsense(r);
 	} else {
 		answer_begin(&w, &b);
 		jw_obj(&w, NULL);
 		jw_arr(&w, "entries");
-		json_array_foreach (json_object_get(reply, "entries"), i, e)
+		json_array_foreach (list, i, e)
 			entry_json(&w, NULL, e);
 		jw_arr_end(&w);
 		jw_obj_end(&w);
@@ -202,7 +238,9 @@ static void on_file_stat(json_t *reply, const struct fail *why, void *arg)
 		req_unref(r);
 		return;
 	}
-	if (!f.err && type && !strcmp(type, "FILE_TYPE_DIRECTORY"))
+	if (!f.err && !is_entry(e))
+		fail_as(&f, ERR_agent_unreachable, "the agent's answer makes no sense");
+	if (!f.err && !strcmp(type, "FILE_TYPE_DIRECTORY"))
 		fail_as(&f, ERR_bad_request, "%.160s is a directory: ?list=1 lists it, …/tar/ fetches it",
 			req_param(r, 1));
 	if (!f.err && path_read(r, &path, &f) == 0 &&
@@ -248,9 +286,13 @@ void h_file_get(struct req *r)
 
 static void file_written(struct req *r, json_t *reply)
 {
+	const char *sum = json_string_value(json_object_get(reply, "sha256"));
 	struct buf b;
 	struct jw w;
 
+	if (!json_is_string(json_object_get(reply, "path")) || !is_count(json_object_get(reply, "size")) ||
+	    !sum || strlen(sum) != 64 || strspn(sum, "0123456789abcdef") != 64)
+		return guest_nonsense(r);
 	answer_begin(&w, &b);
 	jw_obj(&w, NULL);
 	jw_str(&w, "path", json_string_value(json_object_get(reply, "path")));
@@ -369,6 +411,8 @@ static void tar_unpacked(struct req *r, json_t *reply)
 	struct buf b;
 	struct jw w;
 
+	if (!is_count(json_object_get(reply, "files")) || !is_count(json_object_get(reply, "bytes")))
+		return guest_nonsense(r);
 	answer_begin(&w, &b);
 	jw_obj(&w, NULL);
 	jw_int(&w, "files", int64_of(json_object_get(reply, "files")));

@@ -23,6 +23,8 @@ req_fn h_templates, h_template, h_template_build, h_template_delete, h_images, h
 req_fn h_config, h_host, h_metrics, h_healthz, h_readyz, h_openapi;
 
 /* Absolute, no "..", no control bytes: what a path in the guest may be, here. WHAT is named in the error. */
+/* 502: the agent's answer is JSON, but not what was asked for. */
+void guest_nonsense(struct req *r);
 int guest_path_check(struct str p, const char *what, struct fail *why);
 
 /* Digests of what something runs: image, kernel, and the node it came from. */

@@ -64,21 +64,34 @@ static void process_json(struct jw *w, json_t *p)
 	jw_obj_end(w);
 }
 
+static bool is_list(json_t *list)
+{
+	json_t *p;
+	size_t i;
+
+	json_array_foreach (list, i, p)
+		if (number(p, "pid") < 1 || number(p, "pid") > INT32_MAX || !command_exit_sane(p))
+			return false;
+	return json_is_array(list);
+}
+
 static void on_list(json_t *reply, const struct fail *why, void *arg)
 {
+	json_t *list = json_object_get(reply, "processes"), *p;
 	struct req *r = arg;
-	json_t *p;
 	struct buf b;
 	struct jw w;
 	size_t i;
 
 	if (why->err) {
 		req_fail(r, why);
+	} else if (!is_list(list)) {
+		guest_nonsense(r);
 	} else {
 		answer_begin(&w, &b);
 		jw_obj(&w, NULL);
 		jw_arr(&w, "processes");
-		json_array_foreach (json_object_get(reply, "processes"), i, p)
+		json_array_foreach (list, i, p)
 			process_json(&w, p);
 		jw_arr_end(&w);
 		jw_obj_end(&w);
