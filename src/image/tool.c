@@ -35,8 +35,10 @@ static const char *const isolation[] = {
 	"--kill-child=KILL",
 	"--mount",
 	"--mount-proc",
+	/* What is mounted inside stays inside; a pool unmounted outside goes inside as well,
+	   instead of staying busy for as long as somebody's tool runs. */
 	"--propagation",
-	"private",
+	"slave",
 	"--",
 };
 

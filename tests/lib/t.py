@@ -366,10 +366,18 @@ class Daemon:
 
 
 def alive(pid):
+    """Is there a thread of it that runs? The first may be dead while another one still waits for the disk, and holds what all of them have open."""
     try:
-        return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] not in "ZX"
+        threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return False
+    for t in threads:
+        try:
+            if open(f"/proc/{pid}/task/{t}/stat").read().rpartition(")")[2].split()[0] not in "ZX":
+                return True
+        except OSError:
+            pass
+    return False
 
 
 def yaml(config, indent=""):
