@@ -191,11 +191,18 @@ int identity_grow_disk(uint64_t bytes, struct fail *why)
 
 int identity_tmpfs(const char *path, uint64_t bytes, struct fail *why)
 {
+	autofree char *real = NULL;
 	char data[64];
 	int r = mkdir_p(path, 0755);
 
+	if (r == 0 && !(real = realpath(path, NULL)))
+		r = -errno;
 	if (r < 0)
 		return fail_set(why, r, "tmpfs %s: %s", path, strerror(-r));
+	if (path_is_system(str_of(real))) /* by a link of the image: /var/run */
+		return fail_set(why, -EINVAL,
+			"tmpfs %s: leads to %s, the system's own, which cannot be covered", path,
+			real);
 	snprintf(data, sizeof(data), "mode=1777,size=%llu", (unsigned long long)bytes);
 	if (mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, data) < 0)
 		return fail_set(why, -errno, "tmpfs %s: %s", path, strerror(errno));

@@ -68,10 +68,15 @@ static int check_objects(const struct init_req *q, struct fail *why)
 	json_object_foreach(q->envVars, key,
 		v) if (!json_is_string(v) || key[0] == '\0' || strchr(key, '=')) return fail_as(why,
 		ERR_bad_request, "envVars: an object of strings");
-	json_object_foreach(q->tmpfs, key, v) if (key[0] != '/' || key[1] == '\0' ||
-						  !json_is_integer(v) ||
-						  json_integer_value(v) <= 0) return fail_as(why,
-		ERR_bad_request, "tmpfs: an object of absolute paths and sizes in bytes");
+	json_object_foreach(q->tmpfs, key, v)
+	{
+		if (key[0] != '/' || !json_is_integer(v) || json_integer_value(v) <= 0)
+			return fail_as(why, ERR_bad_request,
+				"tmpfs: an object of absolute paths and sizes in bytes");
+		if (path_is_system(str_of(key)))
+			return fail_as(why, ERR_bad_request,
+				"tmpfs.%.64s: the system's own directory cannot be covered", key);
+	}
 	return 0;
 }
 

@@ -238,6 +238,9 @@ static int tmpfs_read(json_t *v, struct fail *why)
 
 		if (guest_path_check(str_of(path), "tmpfs", why) < 0)
 			return fail_as(why, ERR_bad_request, "tmpfs: absolute paths, each with a size");
+		if (path_is_system(str_of(path)))
+			return fail_as(why, ERR_bad_request,
+				       "tmpfs.%.64s: the system's own directory cannot be covered", path);
 		snprintf(name, sizeof(name), "tmpfs.%.64s", path);
 		err = value_size(item, name, 4096, SIZE_MAX_BYTES, &size, why);
 		if (err < 0)

@@ -45,6 +45,30 @@ bool str_ends(struct str s, const char *suffix)
 	return n == 0 || (s.n >= n && memcmp(s.p + s.n - n, suffix, n) == 0);
 }
 
+bool path_is_system(struct str path)
+{
+	static const char *const whole[] = { "proc", "sys", "dev" }, *const alone[] = { "run", "etc" };
+	struct str first = { 0 }, one;
+	unsigned depth = 0;
+
+	while (path.n) {
+		str_cut(path, '/', &one, &path);
+		if (!one.n || str_eqz(one, "."))
+			continue;
+		if (str_eqz(one, ".."))
+			return true;
+		if (depth++ == 0)
+			first = one;
+	}
+	for (unsigned i = 0; i < ARRAY_LEN(whole); i++)
+		if (depth && str_eqz(first, whole[i]))
+			return true;
+	for (unsigned i = 0; i < ARRAY_LEN(alone); i++)
+		if (depth == 1 && str_eqz(first, alone[i]))
+			return true;
+	return depth == 0;
+}
+
 struct str str_trim(struct str s)
 {
 	while (s.n && (s.p[0] == ' ' || s.p[0] == '\t')) {

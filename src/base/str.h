@@ -19,6 +19,9 @@ bool str_eqz(struct str a, const char *z);
 bool str_ieqz(struct str a, const char *z); /* ASCII case is ignored */
 bool str_starts(struct str s, const char *prefix);
 bool str_ends(struct str s, const char *suffix);
+/* Is the absolute PATH a directory that a Linux system cannot do with another in its place: /, /proc,
+ * /sys, /dev and all below these three, /run, /etc; or has it a ".."? */
+bool path_is_system(struct str path);
 struct str str_trim(struct str s); /* spaces and tabs at both ends */
 
 /* Cuts S at the first C: *head gets what is before, *tail what is after. false, and all in *head, if there is no C. */

@@ -73,7 +73,8 @@ class Agent:
         self.write("group", "root:x:0:\nuser:x:1000:\nother:x:1001:\nsudo:x:27:user\nteam:x:2000:other,user\n")
         os.mkdir(os.path.join(self.dir, "roothome"))
         self.port = free_port()
-        script = ("mount --bind %(d)s/passwd /etc/passwd && mount --bind %(d)s/group /etc/group && "
+        # Started as under nohup or in the background: what is ignored here must not reach the commands.
+        script = ("trap '' HUP INT QUIT; mount --bind %(d)s/passwd /etc/passwd && mount --bind %(d)s/group /etc/group && "
                   "mount -t tmpfs -o size=256k,nr_inodes=64 tiny %(d)s/tiny && exec \"$0\" \"$@\"" % {"d": self.dir})
         # AddressSanitizer keeps freed memory: what a program needs can't be told from its size then.
         self.sized = b"__asan_init" not in open(binary, "rb").read()

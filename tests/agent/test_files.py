@@ -351,7 +351,7 @@ def test_stat_of_a_file(a):
 
 
 def test_stat_of_links_and_odd_files(a):
-    d = a.home + "/odd"
+    d = a.home + "/replaced"
     os.makedirs(d, exist_ok=True)
     open(d + "/f", "w").write("xyz")
     for name, to in (("l", "f"), ("dl", "."), ("dangling", "nowhere")):
@@ -614,7 +614,7 @@ def test_put_file_errors(a):
 
 
 def test_put_file_replaces_nothing_but_files(a):
-    d = a.home + "/odd"
+    d = a.home + "/replaced"
     os.makedirs(d)
     os.mkfifo(d + "/fifo")
     os.mknod(d + "/null", 0o666 | stat.S_IFCHR, os.makedev(1, 3))

@@ -76,6 +76,7 @@ def test_init_refuses_what_it_does_not_understand_and_changes_nothing(a):
     for bad in ({}, {"generation": "5"}, {"generation": g + 1, "nope": 1}, {"generation": g + 1, "machine_id": "xyz"},
                 {"generation": g + 1, "timestamp": "yesterday"}, {"generation": g + 1, "entropy": "!!"}, {"generation": g + 1, "hostname": "a b"},
                 {"generation": g + 1, "envVars": {"A": 1}}, {"generation": g + 1, "defaultUser": "ghost"}, {"generation": g + 1, "tmpfs": {"rel": 5}},
+                *({"generation": g + 1, "tmpfs": {p: 1 << 20}} for p in ("/", "//", "/proc", "/proc/x", "/sys/", "/dev/shm", "/run", "/./etc", "/a/../etc")),
                 {"generation": g + 1, "defaultWorkdir": "relative"}):
         status, _, body = a.init(**bad)
         same((status, json.loads(body)["code"]), (400, 400), str(bad))

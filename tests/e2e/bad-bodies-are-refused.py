@@ -28,6 +28,7 @@ with sandbox() as id:
             ("/v1/sandboxes", '{"rootfs":"sometimes"}', "bad_request", "rootfs"),
             ("/v1/sandboxes", '{"on_timeout":"panic"}', "bad_request", "on_timeout"),
             ("/v1/sandboxes", '{"tmpfs":{"work":"1M"}}', "bad_request", "tmpfs"),
+            ("/v1/sandboxes", '{"tmpfs":{"/proc":"1M"}}', "bad_request", "tmpfs./proc"),
             ("/v1/sandboxes", '{"name":"Not A Name"}', "bad_request", "name"),
             ("/v1/sandboxes", '{"template":"no-such-template"}', "template_not_found", "no-such-template"),
             (ex, "{}", "bad_request", None),

@@ -249,6 +249,10 @@ TEST(bodies_are_read_strictly)
 		{ "{\"metadata\":{\"a\":{}}}", 400, "metadata.a" }, { "{\"rootfs\":\"x\"}", 400, "rootfs" },
 		{ "{\"on_timeout\":\"suspend\"}", 201, "" }, { "{\"on_timeout\":\"x\"}", 400, "on_timeout" },
 		{ "{\"tmpfs\":{\"/w\":\"1M\"}}", 201, "" }, { "{\"tmpfs\":{\"w\":\"1M\"}}", 400, "bad_request" },
+		{ "{\"tmpfs\":{\"/\":\"1M\"}}", 400, "tmpfs./" }, { "{\"tmpfs\":{\"/proc\":\"1M\"}}", 400, "tmpfs./proc" },
+		{ "{\"tmpfs\":{\"//dev/./shm/\":\"1M\"}}", 400, "tmpfs.//dev" }, { "{\"tmpfs\":{\"/sys/fs\":\"1M\"}}", 400, "tmpfs./sys" },
+		{ "{\"tmpfs\":{\"/run/\":\"1M\"}}", 400, "tmpfs./run" }, { "{\"tmpfs\":{\"/etc\":\"1M\"}}", 400, "tmpfs./etc" },
+		{ "{\"tmpfs\":{\"/run/x\":\"1M\"}}", 201, "" }, { "{\"tmpfs\":{\"/process\":\"1M\"}}", 201, "" },
 		{ "{\"tmpfs\":{\"/w\":0}}", 400, "tmpfs" }, { "{\"name\":\"A B\"}", 400, "name" },
 		{ "{\"name\":\"iabcdefghij0123456789\"}", 400, "name" }, { "{\"template\":null}", 201, "" },
 	};
