@@ -5,6 +5,8 @@
 #include "http/exchange.h"
 #include "http/link.h"
 
+#define INTERIM_MAX 8 /* 1xx before an answer */
+
 static void deadline(struct http_call *c, int64_t ms)
 {
 	c->deadline = ms > 0 ? hcore_now(c->e->core) + ms : 0;
@@ -264,8 +266,13 @@ static size_t take_head(struct http_call *c, const char *p, size_t n)
 		http_call_failed(c, -EPROTO, "the peer changed the protocol unasked");
 		return n;
 	}
-	if (h.status / 100 == 1)
+	if (h.status / 100 == 1) {
+		if (++c->interim > INTERIM_MAX) {
+			http_call_failed(c, -EBADMSG, "the peer says %d without end", h.status);
+			return n;
+		}
 		return (size_t)r;
+	}
 	c->got_head = true;
 	c->framing = h.framing;
 	c->left = h.length;

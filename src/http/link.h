@@ -60,6 +60,7 @@ struct http_call {
 	uint64_t left;
 	struct http_chunked chunked;
 	uint32_t head_seen;
+	unsigned interim;      /* answers of 1xx so far */
 	int head_timeout_ms, idle_timeout_ms;
 	int64_t deadline;      /* of what is being waited for */
 	int64_t total_deadline;
