@@ -415,7 +415,7 @@ static void send_input(struct command *c)
 	struct fail why = { 0 };
 	char target[64];
 	struct guest_opts o = { .method = "POST", .target = target, .ctype = "application/octet-stream",
-		.body = c->input };
+		.body = c->input, .limit_ms = -1 };
 
 	if (!c->input.p)
 		return;
@@ -598,6 +598,8 @@ static void on_end(struct guest_call *call, const struct fail *why, void *arg)
 	struct command *c = arg;
 
 	c->call = NULL;
+	if (guest_fell_silent(call))
+		c->tries = RETRIES; /* that has been tried long enough */
 	if (!c->feeding)
 		return ended(c, why);
 	c->over = true;

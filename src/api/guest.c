@@ -10,6 +10,11 @@
 #define PROBE_FIRST_MS 600	/* without a head: ask whether anybody is there */
 #define PROBE_LIMIT_MS 1200	/* and this long for the answer: 1.8 s in all */
 #define PROBE_MOST_MS 10000
+/* An answer that has begun: a starved host must not look like a dead guest, so one miss proves nothing. */
+#define SILENT_MS 3000		/* no byte for so long: ask */
+#define PROBE_AGAIN_MS 300
+#define MISSES_MAX 3
+#define LIMIT_MS 60000		/* an agent that is alive, but does not answer or go on */
 
 struct guest_call {
 	struct api *api;
@@ -21,9 +26,19 @@ struct guest_call {
 	struct buf error;	/* body of an answer that is an error */
 	int error_status;
 	enum errcode not_found;
-	int probe_ms;		/* until the next one; 0: the head is there */
+	int probe_ms;		/* until the next one, while there is no head */
+	int limit_ms;		/* -1: none */
+	int64_t spent_ms;	/* of it */
+	int64_t looked_ms;	/* when it was counted last */
+	int64_t heard_ms;	/* the last byte */
+	unsigned misses;	/* probes in a row */
 	unsigned refs;		/* the call itself, and a probe under way */
-	bool unreachable;
+	bool unreachable, late, cancelled;
+	bool got_head;
+	bool endless;		/* once it has begun, silence is no fault */
+	bool whole_limit;	/* the limit is for all of the answer, not for each pause in it */
+	bool sending, full;	/* the body: not all there yet; the guest does not take it */
+	bool paused;		/* by us */
 	bool quiet;
 	bool ended;
 };
@@ -123,23 +138,51 @@ void guest_gone(struct sandbox *sb, struct fail *why)
 
 /* --- is anybody there? --- */
 
+static bool stands_still(const struct guest_call *c)
+{
+	enum sandbox_state s = c->sb->state;
+
+	return s == SANDBOX_PAUSED || s == SANDBOX_PAUSING || s == SANDBOX_WAKING;
+}
+
 static void probed(int status, struct str body, const struct fail *why, void *arg)
 {
 	struct guest_call *c = arg;
 
-	if (!c->ended && c->probe_ms) {
-		bool stands_still = c->sb->state == SANDBOX_PAUSED || c->sb->state == SANDBOX_PAUSING ||
-				    c->sb->state == SANDBOX_WAKING;
-
-		if (status == 0 && !stands_still) {
-			c->unreachable = true;
-			http_call_cancel(c->call);
-		} else {
+	if (c->ended) {
+		;
+	} else if (status || stands_still(c)) {
+		c->misses = 0;
+		if (!c->got_head)
 			c->probe_ms = MIN(c->probe_ms * 2, PROBE_MOST_MS);
-			tick_set(&c->api->ticks, &c->tick, c->probe_ms);
-		}
+		tick_set(&c->api->ticks, &c->tick, c->got_head ? SILENT_MS : c->probe_ms);
+	} else if (!c->got_head || ++c->misses >= MISSES_MAX) {
+		c->unreachable = true;
+		http_call_cancel(c->call);
+	} else {
+		tick_set(&c->api->ticks, &c->tick, PROBE_AGAIN_MS);
 	}
 	call_unref(c);
+}
+
+/* Only time in which the guest could have gone on, and we waited for it, counts. */
+static bool over_limit(struct guest_call *c)
+{
+	int64_t now = mono_ms(), passed = now - c->looked_ms;
+	bool waited = !stands_still(c) && !c->paused && (!c->sending || c->full);
+
+	c->looked_ms = now;
+	if (waited && !(c->got_head && c->endless))
+		c->spent_ms += passed;
+	return c->limit_ms > 0 && c->spent_ms >= c->limit_ms;
+}
+
+static void heard(struct guest_call *c)
+{
+	c->heard_ms = mono_ms();
+	c->misses = 0;
+	if (!c->whole_limit)
+		c->spent_ms = 0;
 }
 
 static void probe(struct tick *t)
@@ -148,7 +191,17 @@ static void probe(struct tick *t)
 	struct http_call_opts o = { .method = "GET", .target = "/health" };
 	struct fail why = { 0 };
 	struct http_endpoint *e = sandbox_agent(c->sb, &why);
+	int64_t silent = mono_ms() - c->heard_ms;
 
+	if (over_limit(c)) {
+		c->late = true;
+		http_call_cancel(c->call);
+		return;
+	}
+	if (c->got_head && !c->misses && silent < SILENT_MS) {
+		tick_set(&c->api->ticks, &c->tick, SILENT_MS - silent);
+		return;
+	}
 	if (!e) { /* it ended, or stands still: the core breaks the call off, or wakes it */
 		tick_set(&c->api->ticks, &c->tick, PROBE_MOST_MS);
 		return;
@@ -166,8 +219,9 @@ static void on_head(struct http_call *hc, const struct http_head *h, void *arg)
 {
 	struct guest_call *c = arg;
 
-	tick_clear(&c->tick);
-	c->probe_ms = 0;
+	c->got_head = true;
+	heard(c);
+	tick_set(&c->api->ticks, &c->tick, SILENT_MS);
 	if (h->status / 100 == 2) {
 		if (c->cb->head)
 			c->cb->head(c, h, c->arg);
@@ -180,9 +234,11 @@ static void on_data(struct http_call *hc, const char *p, size_t n, void *arg)
 {
 	struct guest_call *c = arg;
 
-	if (c->error_status)
-		(void)buf_add(&c->error, p, n); /* what does not fit is not shown */
-	else if (c->cb->data)
+	heard(c);
+	if (c->error_status) {
+		if (buf_add(&c->error, p, n) < 0)
+			http_call_cancel(c->call); /* what does not fit is not shown */
+	} else if (c->cb->data)
 		c->cb->data(c, p, n, c->arg);
 }
 
@@ -190,6 +246,8 @@ static void on_drain(struct http_call *hc, void *arg)
 {
 	struct guest_call *c = arg;
 
+	c->full = false;
+	heard(c);
 	if (c->cb->drain)
 		c->cb->drain(c, c->arg);
 }
@@ -227,11 +285,14 @@ static void on_end(struct http_call *hc, const struct fail *why, void *arg)
 	struct fail f = *why, why_not;
 
 	c->call = NULL;
-	if (c->unreachable)
+	if (c->late)
+		fail_as(&f, ERR_agent_unreachable, "the agent is there, but did not answer within %d s",
+			c->limit_ms / 1000);
+	else if (c->unreachable)
 		guest_gone(c->sb, &f);
 	else if (c->error_status)
 		guest_error(&f, c->error_status, buf_str(&c->error), c->not_found);
-	else if (f.err && (f.err != -ECANCELED || !sandbox_agent(c->sb, &why_not)))
+	else if (f.err && (!c->cancelled || !sandbox_agent(c->sb, &why_not)))
 		guest_gone(c->sb, &f); /* also where the core broke it off */
 	finish(c, &f);
 }
@@ -243,7 +304,6 @@ static void on_upgrade(struct http_call *hc, const struct http_head *h, struct h
 
 	c->call = NULL;
 	c->ended = true;
-	c->probe_ms = 0;
 	tick_clear(&c->tick);
 	c->cb->upgrade(c, s, c->arg);
 	release(sb, c->quiet);
@@ -311,7 +371,10 @@ struct guest_call *guest_call(struct api *api, struct sandbox *sb, const struct 
 		return NULL;
 	}
 	*c = (struct guest_call){ .api = api, .sb = sb, .cb = cb, .arg = arg, .refs = 1,
-		.not_found = o->not_found, .quiet = o->quiet, .probe_ms = PROBE_FIRST_MS };
+		.not_found = o->not_found, .quiet = o->quiet, .probe_ms = PROBE_FIRST_MS,
+		.limit_ms = o->limit_ms ? o->limit_ms : LIMIT_MS, .endless = o->connect_stream,
+		.sending = o->body_len != 0 };
+	c->looked_ms = c->heard_ms = mono_ms();
 	buf_init(&c->error, 16 * KIB);
 	tick_init(&c->tick, probe);
 	ho.headers = hs.h;
@@ -339,29 +402,43 @@ struct guest_call *guest_call(struct api *api, struct sandbox *sb, const struct 
 
 int guest_write(struct guest_call *c, const void *p, size_t n)
 {
-	return c->call ? http_call_write(c->call, p, n) : -EPIPE;
+	int r = c->call ? http_call_write(c->call, p, n) : -EPIPE;
+
+	c->full = r == 1;
+	if (!c->full)
+		heard(c); /* it takes what it is given */
+	return r;
 }
 
 void guest_end(struct guest_call *c)
 {
+	c->sending = false;
 	if (c->call)
 		http_call_end(c->call);
 }
 
 void guest_pause(struct guest_call *c)
 {
+	c->paused = true;
 	if (c->call)
 		http_call_pause(c->call);
 }
 
 void guest_resume(struct guest_call *c)
 {
+	c->paused = false;
 	if (c->call)
 		http_call_resume(c->call);
 }
 
+bool guest_fell_silent(const struct guest_call *c)
+{
+	return c->unreachable && c->got_head;
+}
+
 void guest_cancel(struct guest_call *c)
 {
+	c->cancelled = true;
 	if (c->call)
 		http_call_cancel(c->call);
 }
@@ -409,16 +486,19 @@ int guest_json(struct api *api, struct sandbox *sb, const struct guest_opts *o, 
 {
 	static const struct guest_cb cb = { .data = whole_data, .end = whole_end };
 	struct whole *w = calloc(1, sizeof(*w));
+	struct guest_call *c;
 
 	if (!w)
 		return fail_set(why, -ENOMEM, "out of memory");
 	buf_init(&w->text, GUEST_ANSWER_MAX);
 	w->done = done;
 	w->arg = arg;
-	if (!guest_call(api, sb, o, &cb, w, why)) {
+	c = guest_call(api, sb, o, &cb, w, why);
+	if (!c) {
 		free(w);
 		return why->err;
 	}
+	c->whole_limit = true;
 	return 0;
 }
 

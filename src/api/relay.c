@@ -97,7 +97,9 @@ void relay_upload(struct req *r, const char *method, const char *target, const c
 	static const struct guest_cb cb = { .data = upload_data, .drain = upload_drain, .end = upload_end };
 	const struct http_head *h = http_req(r->x);
 	struct guest_opts o = { .method = method, .target = target, .user = user,
-		.ctype = "application/octet-stream", .not_found = not_found };
+		.ctype = "application/octet-stream", .not_found = not_found,
+		/* What a command has not read may stay unread; and what was unpacked goes to the disk before the answer. */
+		.limit_ms = done ? 300000 : -1 };
 	struct fail why = { 0 };
 	struct upload *u;
 
