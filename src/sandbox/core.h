@@ -242,6 +242,8 @@ int64_t generation_after(int64_t last);
 
 /* watch.c: the monitor's end */
 int watch_start(struct sandbox_core *c);
+/* F in the caller's words where a broken connection to the monitor is all that it says: the machine has ended, which is CODE. */
+void watch_explain(struct fail *f, enum errcode code);
 void watch_stop(struct sandbox_core *c);
 
 /* kill.c, deadline.c, pause.c */

@@ -17,14 +17,13 @@ struct turn {
 static void turn_end(struct turn *t, const struct fail *why)
 {
 	struct sandbox_core *c = t->c;
-	struct fail gone = { 0 };
+	struct fail f = *why;
 
 	c->doing = false;
-	if (!why->err && c->ending) {
-		fail_as(&gone, ERR_sandbox_gone, "sandbox %s has ended: %s", c->sb.id, c->sb.reason);
-		why = &gone;
-	}
-	t->done(why->err ? NULL : &c->sb, why, t->arg);
+	if (!f.err && c->ending)
+		fail_as(&f, ERR_sandbox_gone, "sandbox %s has ended: %s", c->sb.id, c->sb.reason);
+	watch_explain(&f, ERR_sandbox_gone);
+	t->done(f.err ? NULL : &c->sb, &f, t->arg);
 	if (!c->ending)
 		deadline_arm(c);
 	sandbox_release(&c->sb);

@@ -75,9 +75,12 @@ static void give_up(struct start *s, const char *reason, const struct fail *why)
 /* True when S has been given up on meanwhile (and may be gone). To be asked at the end of each step. */
 static bool given_up(struct start *s, const struct fail *why)
 {
+	struct fail f = *why;
+
 	s->at_rest = true;
-	if (why->err)
-		give_up(s, reason_of(why), why);
+	watch_explain(&f, ERR_guest_failed);
+	if (f.err)
+		give_up(s, reason_of(&f), &f);
 	else if (s->reason[0])
 		abandon_if_idle(s);
 	else

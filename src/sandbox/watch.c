@@ -83,6 +83,20 @@ static void on_exit_event(uv_poll_t *p, int status, int events)
 	space_job(c->sp, c->q, ask_why, told_why, j);
 }
 
+void watch_explain(struct fail *f, enum errcode code)
+{
+	switch (f->err) {
+	case -EPIPE: case -ECONNRESET: case -ECONNREFUSED: case -ECANCELED: case -ESRCH:
+		break;
+	default:
+		return;
+	}
+	if (f->code != ERR_internal && f->code != ERR_not_found && f->code != ERR_daemon_down)
+		return; /* it has been said better already */
+	log_info("the monitor is gone: %s", f->msg);
+	fail_as(f, code, "the sandbox's machine ended by itself");
+}
+
 int watch_start(struct sandbox_core *c)
 {
 	struct exit_watch *w = calloc(1, sizeof(*w));
