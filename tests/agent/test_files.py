@@ -351,7 +351,7 @@ def test_stat_of_a_file(a):
 
 
 def test_stat_of_links_and_odd_files(a):
-    d = a.home + "/replaced"
+    d = a.home + "/odd"
     os.makedirs(d, exist_ok=True)
     open(d + "/f", "w").write("xyz")
     for name, to in (("l", "f"), ("dl", "."), ("dangling", "nowhere")):
