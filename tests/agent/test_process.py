@@ -333,9 +333,14 @@ def test_slow_reader_holds_the_process_back_and_agent_stays_small(a):
     s = a.start("yes", rcvbuf=4096)
     pid = s.pid()
     s.next()
-    time.sleep(1)
     io = lambda: int(open("/proc/%d/io" % pid).read().split("wchar: ")[1].split()[0])
-    first = io()
+
+    def still():  # on a busy machine the buffers on the way take longer to fill
+        was = io()
+        time.sleep(0.5)
+        return io() == was and was
+
+    first = until(still, 15, "that yes writes nothing while nobody reads")
     time.sleep(0.5)
     same(io(), first, "bytes written by yes while nobody reads")
     check(first < 16 << 20, "yes wrote %d bytes" % first)
