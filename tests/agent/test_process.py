@@ -335,14 +335,15 @@ def test_slow_reader_holds_the_process_back_and_agent_stays_small(a):
     s.next()
     io = lambda: int(open("/proc/%d/io" % pid).read().split("wchar: ")[1].split()[0])
 
-    def still():  # on a busy machine the buffers on the way take longer to fill
-        was = io()
-        time.sleep(0.5)
-        return io() == was and was
+    last = [io(), time.time()]
 
-    first = until(still, 15, "that yes writes nothing while nobody reads")
-    time.sleep(0.5)
-    same(io(), first, "bytes written by yes while nobody reads")
+    def still():  # 0.5 s; the buffers on the way have to fill first, and after 1.5 s (--slow-ms) the reader is let go
+        now = io()
+        if now != last[0]:
+            last[:] = now, time.time()
+        return time.time() - last[1] > 0.5 and now
+
+    first = until(still, 15, "half a second in which yes writes nothing while nobody reads")
     check(first < 16 << 20, "yes wrote %d bytes" % first)
     for _ in range(200):
         s.next()
