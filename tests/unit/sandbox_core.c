@@ -531,14 +531,18 @@ static void before(void (*work)(struct space *sp))
 static void two_running_one_paused(struct space *sp)
 {
 	struct ends e = { 0 };
+	int starts;
 
 	create(sp, &(struct create_req){ .name = "one", .timeout_s = 0, .idle_timeout_s = 0 }, &e);
 	create(sp, &(struct create_req){ .name = "two", .timeout_s = 0, .idle_timeout_s = 0 }, &e);
 	create(sp, &(struct create_req){ .name = "three", .timeout_s = 0, .idle_timeout_s = 0 }, &e);
 	sandbox_pause(get(sp, e.id), on_end, &e);
 	spin(&e.ok, &e.failed, 4, 5000);
-	sandbox_create(sp, TENANT_DEFAULT, &(struct create_req){ .name = "half", .timeout_s = 0 }, on_end, &e);
 	fake.start_delay_ms = 10000;
+	starts = fake.starts;
+	sandbox_create(sp, TENANT_DEFAULT, &(struct create_req){ .name = "half", .timeout_s = 0 }, on_end, &e);
+	for (int i = 0; i < 1000 && fake.starts == starts; i++)
+		wait_ms(10);
 	wait_ms(60); /* its record is on disk, its monitor is there, and it is not running */
 }
 
