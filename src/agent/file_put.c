@@ -236,23 +236,18 @@ struct compose_call {
 static int append(int to, const char *path)
 {
 	autoclose int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-	autofree char *buf = malloc(PIECE);
+	char buf[PIECE];
 	struct stat st;
-	ssize_t n;
+	ssize_t n = 0;
 	int r = 0;
 
-	if (fd < 0 || !buf)
-		return fd < 0 ? -errno : -ENOMEM;
-	if (fstat(fd, &st) < 0)
+	if (fd < 0 || fstat(fd, &st) < 0)
 		return -errno;
 	if (!S_ISREG(st.st_mode))
 		return S_ISDIR(st.st_mode) ? -EISDIR : NOT_REGULAR;
-	while (r == 0 && (n = read(fd, buf, PIECE)) != 0) {
-		if (n < 0)
-			return -errno;
+	while (r == 0 && (n = read(fd, buf, sizeof(buf))) > 0)
 		r = write_all(to, buf, (size_t)n);
-	}
-	return r;
+	return n < 0 ? -errno : r;
 }
 
 static int compose_into(struct xfer *t, const struct compose_call *c, json_t *sources,
