@@ -313,7 +313,7 @@ class Bench:
     def __init__(self, a):
         self.n, self.long = a.n, a.long
         self.rep = Report(a.json)
-        args = argparse.Namespace(build=a.build, state=a.state, json=None, keep=False, jobs=1)
+        args = argparse.Namespace(build=a.build, state=a.state, json=None, keep=False, jobs=1, image_from=a.image_from)
         self.r = runner.Runner(args)
         self.info = self.r.info
         self.r.up()
@@ -341,6 +341,7 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("--build", default=os.environ.get("BUILD_DIR", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build")))
     p.add_argument("--state")
+    p.add_argument("--image-from", action="append", default=[], help="a state directory whose kernel and base image are taken over")
     p.add_argument("--json")
     p.add_argument("--n", type=int, default=20)
     p.add_argument("--only", default=",".join(PARTS))
