@@ -62,6 +62,19 @@ static struct turn *turn_begin(struct sandbox_core *c, enum sandbox_state from, 
 	return t;
 }
 
+/* True, with the turn ended, when the monitor did not do it: the sandbox is BACK where it was, or it has ended meanwhile. */
+static bool turn_failed(struct turn *t, const struct fail *why, enum sandbox_state back)
+{
+	struct sandbox_core *c = t->c;
+
+	if (!c->ending && !why->err)
+		return false;
+	if (!c->ending)
+		core_move(c, back, NULL, NULL, NULL);
+	turn_end(t, why);
+	return true;
+}
+
 static int pause_job(void *arg, struct fail *why)
 {
 	struct machine *m = ((struct turn *)arg)->m;
@@ -74,15 +87,8 @@ static void pause_done(void *arg, const struct fail *why)
 	struct turn *t = arg;
 	struct sandbox_core *c = t->c;
 
-	if (c->ending) {
-		turn_end(t, why);
+	if (turn_failed(t, why, SANDBOX_RUNNING))
 		return;
-	}
-	if (why->err) {
-		core_move(c, SANDBOX_RUNNING, NULL, NULL, NULL);
-		turn_end(t, why);
-		return;
-	}
 	core_move(c, SANDBOX_PAUSED, NULL, written, t);
 }
 
@@ -125,15 +131,8 @@ static void resume_done(void *arg, const struct fail *why)
 	struct turn *t = arg;
 	struct sandbox_core *c = t->c;
 
-	if (c->ending) {
-		turn_end(t, why);
+	if (turn_failed(t, why, SANDBOX_PAUSED))
 		return;
-	}
-	if (why->err) {
-		core_move(c, SANDBOX_PAUSED, NULL, NULL, NULL);
-		turn_end(t, why);
-		return;
-	}
 	identity_send(c, false, WAKE_INIT_MS, clock_told, t);
 }
 
