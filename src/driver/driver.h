@@ -24,10 +24,9 @@ struct vm_spec {
 	int memory_fd;			/* the node's memory as a sealed memfd shared by all its VMs; -1: the driver opens node_fd's file */
 };
 
-enum vm_save { VM_SAVE_FULL /* no parent */, VM_SAVE_DIFF /* the node that the VM was started from is the parent */ };
-
 struct vm_saved {
 	uint64_t memory_bytes;		/* own bytes of the memory file (blocks that the parent does not have) */
+	uint64_t memory_shared;		/* bytes of it that are its parent's */
 	uint64_t state_bytes;
 	double paused_ms;		/* how long the guest stood still */
 };
@@ -42,6 +41,7 @@ struct vm_status {
 };
 
 struct vm;
+struct vm_save;
 
 struct driver {
 	const char *name;	/* "qemu" */
@@ -54,9 +54,17 @@ struct driver {
 	int (*start)(struct vm *vm, struct fail *why);
 	int (*pause)(struct vm *vm, struct fail *why);
 	int (*resume)(struct vm *vm, struct fail *why);
-	/* Writes `memory` and `state` (and `disk`, a clone of spec's disk, if it has one) into NODE_DIRFD, and syncs them. The VM runs on if it
-	 * ran. What is there after an error is the caller's to remove. */
-	int (*save)(struct vm *vm, int node_dirfd, enum vm_save kind, struct vm_saved *saved, struct fail *why);
+	/* A save writes `memory` and `state` (and `disk`, a clone of spec's disk, if it has one) into NODE_DIRFD, in three steps, so that the guest
+	 * stands still for the second alone:
+	 *   save_begin  makes the files: `memory` as a clone of PARENT_FD's (the directory of an earlier node of this VM's line; -1: of none), and
+	 *               copies what the guest has to itself while it runs;
+	 *   save_still  stops the vCPUs, takes device state, the pages written since and the disk, all of one instant; runs them again if they ran;
+	 *   save_end    writes what differs from the parent, syncs, and frees S, which it does also after an error of the others. KEEP false: undo,
+	 *               nothing is written.
+	 * What is in NODE_DIRFD after an error is the caller's to remove. A VM that is paused stays so. */
+	int (*save_begin)(struct vm *vm, int node_dirfd, int parent_fd, struct vm_save **s, struct fail *why);
+	int (*save_still)(struct vm_save *s, struct fail *why);
+	int (*save_end)(struct vm_save *s, bool keep, struct vm_saved *saved, struct fail *why);
 	int (*resize_disk)(struct vm *vm, uint64_t bytes, struct fail *why); /* only grows; the file has grown already */
 	/* Ends the monitor and waits for it; removes its cgroup and everything in run_dir. Fine on one that is gone. */
 	int (*kill)(struct vm *vm, struct fail *why);

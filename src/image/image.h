@@ -98,6 +98,26 @@ int node_read(struct pool *p, const char *id, struct node *out, struct fail *why
 int node_open(struct pool *p, const char *id, struct fail *why);     /* directory descriptor */
 int node_remove(struct pool *p, const char *id, struct fail *why);
 
+/* What a node's files take in the pool: bytes of extents (FIEMAP) that PARENT (may be NULL: none) does not share, and those that it does. Where the
+ * pool cannot clone, everything is its own. */
+int node_usage(struct pool *p, const char *id, const char *parent, uint64_t *own, uint64_t *shared, struct fail *why);
+
+/* Digests: one SHA-256 for each MiB of `memory`, `state` and `disk`, in nodes/ID/digests, written once, after the node is there (never on the hot
+ * path). Holes are not read: a MiB without data has the digest of zeroes. node_verify(): 0, or -EBADMSG with WHERE ("disk at offset N") of the first
+ * MiB that does not hold; -ENOENT: it has no digests yet. */
+int node_digest(struct pool *p, const char *id, struct fail *why);
+int node_verify(struct pool *p, const char *id, char where[160], struct fail *why);
+
+/* A node as one stream: a header with a version, node.json, the files sparsely, their digests, and the image, kernel and initramfs that it needs
+ * (docs/state.md has the format). Import reads from a stream that may lie: every length is bounded, every digest checked before the node is
+ * committed under a new id (given back); parents are not needed. What is there already (image, kernel) is skipped. PR may be NULL. */
+int node_export(struct pool *p, const char *id, int out_fd, const struct progress *pr, struct fail *why);
+int node_import(struct pool *p, int in_fd, const struct progress *pr, struct node *out, struct fail *why);
+
+/* Bytes that the pool's folders take (st_blocks; shared extents counted once where FIEMAP tells): for `space df`. */
+struct pool_usage { struct { unsigned count; uint64_t bytes; } images, kernels, nodes, disks; };
+int pool_usage(struct pool *p, struct pool_usage *out, struct fail *why);
+
 /* Disks. disk_make: an empty ext4 of SIZE bytes, sparse, without a name: gone with its last descriptor. disk_clone: sandboxes/ID/disk from a node's disk (or from an open
  * one), owned by UID, grown to SIZE when larger; the descriptor. */
 int disk_make(struct pool *p, uint64_t size, struct fail *why);

@@ -325,10 +325,39 @@ typedef void child_done_fn(json_t *last, const struct fail *why, void *arg);
 int child_run(struct space *sp, char *const *args, child_step_fn *step, child_done_fn *done, void *arg, struct fail *why);
 void children_stop(struct space *sp);
 
-/* Nodes in the pool that we made: one goes when nothing needs it any more. */
-int node_learn(struct space *sp, const char *id, bool pinned);
-void node_unpin(struct space *sp, const char *id);
-void nodes_collect(struct space *sp);
+/* --- tree.c: the records of nodes, in memory by id; a node goes when nothing needs it any more --- */
+struct tree_node {
+	struct checkpoint k; /* first: what the API sees */
+	struct space *sp;
+	struct link link;	/* sp->nodes, oldest first */
+	struct tree_node *hash_next;
+	int64_t generation;	/* of the last /init of what was saved; those of its clones are higher */
+	unsigned pins;		/* being made, read or removed */
+	char idem[129];
+	json_t *guest;		/* what a clone takes over: {"env","user","workdir","tmpfs","metadata","timeout"…}; may be NULL */
+	bool removing;
+};
+struct tree_node *tree_add(struct space *sp, const struct checkpoint *k); /* pinned once; not on disk yet */
+struct tree_node *tree_find(struct space *sp, const char *id);
+int tree_load(struct space *sp, const char *id, struct str body, struct fail *why); /* from its record; those of the first version say little */
+int tree_put(struct tree_node *n, struct store_txn *t);			   /* its record, into T */
+void tree_unpin(struct tree_node *n);
+void nodes_collect(struct space *sp); /* removes what nothing needs: templates' old nodes, branch and suspend nodes */
+
+/* --- save.c: writing a node from a machine. Freeze, save, /init with the same identity; a guest that does not answer is saved as it stands --- */
+typedef void save_fn(struct tree_node *n, const struct fail *why, void *arg); /* N is pinned for the callee */
+struct save_req {
+	enum node_kind kind;
+	const char *label, *idem; /* may be NULL */
+	bool disk_only;		  /* with the guest's file systems frozen, and thawed whatever happens */
+	bool leave_stopped;	  /* a suspension: the vCPUs do not run again after the instant that was saved */
+};
+void save_node(struct sandbox_core *c, const struct save_req *q, save_fn *fn, void *arg);
+
+/* --- revive.c: a sandbox that exists gets a machine again, from a node: wake, rollback, recovery --- */
+/* C has no machine. NODE's disk and memory become its own. FRESH_ID: a clone's identity is renewed (never for a wake). FN once it is confirmed and runs; after a
+ * failure C has no machine again, and its state is the caller's to set. SLOT: kept from before, or NULL. */
+void revive(struct sandbox_core *c, const char *node, bool boot, bool keep_identity, identity_fn *fn, void *arg);
 
 /* --- events, operations, keys --- */
 /* Into T, to be published when T is on disk; *ev goes to event_publish() then (also on failure, with OK false). */

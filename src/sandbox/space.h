@@ -23,6 +23,9 @@ void space_stop(struct space *sp, void (*gone)(void *arg), void *arg);
 bool space_ready(const struct space *sp, struct fail *why); /* for /readyz: recovered, driver works, … */
 const char *space_isolation(const struct space *sp);	    /* "kvm" or "emulated" */
 
+/* VALUE is borrowed; NULL when WHY says why not. Exactly once. */
+typedef void json_done_fn(json_t *value, const struct fail *why, void *arg);
+
 /* --- sandboxes --- */
 enum sandbox_state {
 	SANDBOX_CREATING, SANDBOX_RUNNING, SANDBOX_PAUSING, SANDBOX_PAUSED, SANDBOX_SUSPENDING, SANDBOX_SUSPENDED,
@@ -39,6 +42,7 @@ struct sandbox {
 	char template[64];
 	unsigned template_version;
 	char node[24];			/* what it was started from */
+	char checkpoint[24];		/* the latest node of its own state, the parent of the next; empty: `node` is */
 	char image_digest[65], kernel_digest[65];
 	unsigned vcpu;
 	uint64_t memory, disk;
@@ -64,6 +68,8 @@ struct create_req {
 	uint64_t memory, disk;		/* 0: the template's */
 	bool read_only;
 	const char *idempotency_key;	/* may be NULL */
+	const char *checkpoint;		/* from this node instead of a template: its processes go on */
+	const char *snapshot;		/* from the disk of this node (a checkpoint's will do): boots */
 };
 
 /* SB is NULL when WHY says why not. Exactly once. */
@@ -73,6 +79,86 @@ void sandbox_kill(struct sandbox *sb, const char *reason, sandbox_done_fn *done,
 void sandbox_pause(struct sandbox *sb, sandbox_done_fn *done, void *arg);
 void sandbox_wake(struct sandbox *sb, sandbox_done_fn *done, void *arg);
 void sandbox_set_timeout(struct sandbox *sb, int64_t timeout_s, sandbox_done_fn *done, void *arg); /* from now on; 0: none */
+
+/* --- state: checkpoints, snapshots, and what is started from them (docs/state.md) --- */
+
+enum node_kind {
+	NODE_TEMPLATE,		/* a template's, or a variant's */
+	NODE_CHECKPOINT, NODE_SNAPSHOT, /* asked for; they stay until they are removed, or pruned */
+	NODE_BRANCH,		/* what a branch was taken from; goes when no sandbox and no node needs it, unless it was given a label */
+	NODE_SUSPEND,		/* a suspended sandbox; goes when it wakes or ends */
+	NODE_KINDS
+};
+const char *node_kind_name(enum node_kind k);
+
+/* A node of the tree as its record has it. */
+struct checkpoint {
+	char id[24], parent[24];	/* parent: empty when it has none; it may have been removed since */
+	char tenant[32], sandbox[24];	/* sandbox: whose state it is; empty for a template's */
+	char template[64], label[128];
+	enum node_kind kind;
+	char image_digest[65], kernel_digest[65];
+	char driver[16], driver_version[128];
+	unsigned vcpu;
+	uint64_t memory, disk;		/* memory: 0 for a snapshot */
+	bool read_only;
+	uint64_t own_bytes, shared_bytes; /* stored for it alone; shared with its parent */
+	double paused_ms;		/* how long the guest stood still for it */
+	int64_t created_ns;
+	unsigned children;		/* nodes whose parent it is, and living sandboxes that were started from it */
+	char damaged[160];		/* file and offset where a digest did not hold; empty: none known */
+};
+struct checkpoint_req {
+	const char *label;		/* may be NULL */
+	bool disk_only;			/* a snapshot */
+	const char *idempotency_key;	/* may be NULL: the same key for the same sandbox answers with the same node */
+};
+/* K is NULL when WHY says why not; good until the callback returns. Exactly once. */
+typedef void checkpoint_done_fn(const struct checkpoint *k, const struct fail *why, void *arg);
+/* The sandbox goes on (a paused one stays paused, of a suspended one the node it lies in is copied). */
+void sandbox_checkpoint(struct sandbox *sb, const struct checkpoint_req *q, checkpoint_done_fn *done, void *arg);
+
+/* Onto the disk; memory, monitor and slot are given back. Idempotent. sandbox_wake() undoes it, as it undoes a pause. */
+void sandbox_suspend(struct sandbox *sb, sandbox_done_fn *done, void *arg);
+/* The same id, as it was then; what has happened since is gone. CHECKPOINT: id or label of one of this sandbox's, or of an ancestor's. A snapshot
+ * boots. */
+void sandbox_rollback(struct sandbox *sb, const char *checkpoint, sandbox_done_fn *done, void *arg);
+
+struct branch_req {
+	unsigned count;			/* 1..64 */
+	const char *label;		/* may be NULL: keeps the node it is taken from */
+	int64_t timeout_s;		/* of the siblings; -1: as the parent's */
+	json_t *metadata;		/* over the parent's; may be NULL */
+};
+struct branch_result {
+	const struct checkpoint *from;	/* NULL when WHY says why nothing could be taken */
+	struct sandbox **sandboxes;
+	unsigned count;
+	const struct fail *failed;	/* one for each that did not start */
+	unsigned nfailed;
+};
+typedef void branch_done_fn(const struct branch_result *res, const struct fail *why, void *arg);
+/* Siblings that continue from this instant, the parent untouched. Of a running, a paused or a suspended one. */
+void sandbox_branch(struct sandbox *sb, const struct branch_req *q, branch_done_fn *done, void *arg);
+
+/* By id, or by label when only one has it. NULL with WHY = checkpoint_not_found. TENANT NULL: all. */
+const struct checkpoint *checkpoint_find(struct space *sp, const char *tenant, struct str id_or_label, struct fail *why);
+/* Newest first; SANDBOX (may be NULL): only of that one; 1 to go on, 0 to stop. Templates' nodes are seen by every tenant that sees the template. */
+void checkpoint_each(struct space *sp, const char *tenant, const char *sandbox, int (*fn)(const struct checkpoint *k, void *arg), void *arg);
+/* Its children keep what they need. A template's node and a suspended sandbox's are refused (busy). */
+void checkpoint_remove(struct space *sp, const char *tenant, const char *id, void (*done)(const struct fail *why, void *arg), void *arg);
+
+struct prune_req { int64_t older_than_s; bool snapshots, checkpoints, dry_run; };
+/* VALUE: {"removed":[ids],"bytes":N}. Nothing that a living sandbox or a template needs. */
+void checkpoint_prune(struct space *sp, const char *tenant, const struct prune_req *q, json_done_fn *done, void *arg);
+/* What takes the room: {"pool":{"total":N,"free":N,"clone":"…"},"rows":[{"what":"images","count":N,"bytes":N},…]} */
+void space_usage_json(struct space *sp, const char *tenant, json_done_fn *done, void *arg);
+/* Every node's files against their digests; ends with {"checked":N,"damaged":[{"checkpoint":id,"file":…,"offset":N}]}. */
+struct operation *space_fsck(struct space *sp, const char *tenant, struct fail *why);
+/* A node as one stream (docs/state.md), written to FD by a job; FD is closed by it. DONE with {"bytes":N}. */
+void checkpoint_export(struct space *sp, const char *tenant, const char *id, int fd, json_done_fn *done, void *arg);
+/* Reads one from FD, checks every digest, records it. */
+void checkpoint_import(struct space *sp, const char *tenant, int fd, checkpoint_done_fn *done, void *arg);
 
 /* By id, or by name when unique. Sandboxes that ended stay found for an hour. NULL with WHY = sandbox_not_found. */
 struct sandbox *sandbox_find(struct space *sp, const char *tenant, struct str id_or_name, struct fail *why);
@@ -150,7 +236,6 @@ int template_remove(struct space *sp, const char *tenant, const char *name, stru
 /* {"from":"packages","packages":[…]} | {"from":"dir","path":…} | {"from":"oci","ref":…}; runs space-image. */
 struct operation *image_build(struct space *sp, const char *tenant, const char *name, json_t *source, struct fail *why);
 /* VALUE of the list: {"images":[…]}; from the pool, in a job. */
-typedef void json_done_fn(json_t *value, const struct fail *why, void *arg); /* VALUE is borrowed */
 void image_list_json(struct space *sp, json_done_fn *done, void *arg);
 void image_remove_async(struct space *sp, const char *name, json_done_fn *done, void *arg);
 
