@@ -1,5 +1,6 @@
 /* qemu.c - the qemu driver: one QEMU a VM, spoken to by QMP. How it is confined: keeper.c; with what options: qemu_args.c; how it is saved:
  * qemu_save.c; how it is found again and how it ended: qemu_adopt.c. */
+#include "driver/line.h"
 #include "driver/qemu.h"
 
 #include <dirent.h>
@@ -415,6 +416,15 @@ static void explain(struct vm *vm, struct fail *why)
 	}
 }
 
+/* What is saved of this VM may be built upon the node that it starts from. */
+static void note_start(struct vm *vm, const struct vm_spec *spec)
+{
+	autoclose int fd = openat(spec->node_fd, "memory", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+
+	if (fd >= 0)
+		line_add(vm->run_dirfd, fd);
+}
+
 static int qemu_prepare(const struct vm_spec *spec, struct vm **out, struct fail *why)
 {
 	struct vm *vm;
@@ -434,6 +444,8 @@ static int qemu_prepare(const struct vm_spec *spec, struct vm **out, struct fail
 		vm->memory_fd = spec->memory_fd >= 0 ? fcntl(spec->memory_fd, F_DUPFD_CLOEXEC, 0) : memory_once(spec, why);
 		if (vm->memory_fd < 0)
 			r = spec->memory_fd >= 0 ? fail_set(why, -errno, "memory file: %s", strerror(errno)) : vm->memory_fd;
+		else
+			note_start(vm, spec);
 	}
 	if (r == 0)
 		r = prepare_in(vm, spec, why);
@@ -538,5 +550,6 @@ int vm_pidfd(const struct vm *vm)
 
 const struct driver driver_qemu = {
 	.name = "qemu", .probe = qemu_probe, .prepare = qemu_prepare, .start = qemu_start, .pause = qemu_pause, .resume = qemu_resume,
-	.save = qemu_save, .resize_disk = qemu_resize_disk, .kill = qemu_kill, .adopt = qemu_adopt, .status = qemu_status, .free = qemu_free,
+	.save_begin = qemu_save_begin, .save_still = qemu_save_still, .save_end = qemu_save_end, .resize_disk = qemu_resize_disk,
+	.kill = qemu_kill, .adopt = qemu_adopt, .status = qemu_status, .free = qemu_free,
 };

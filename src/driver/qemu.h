@@ -36,7 +36,9 @@ int qemu_find_memory(struct vm *vm, struct fail *why);
 int qemu_stop(struct vm *vm, struct fail *why);
 int qemu_cont(struct vm *vm, struct fail *why);
 
-int qemu_save(struct vm *vm, int node_dirfd, enum vm_save kind, struct vm_saved *saved, struct fail *why);
+int qemu_save_begin(struct vm *vm, int node_dirfd, int parent_fd, struct vm_save **out, struct fail *why);
+int qemu_save_still(struct vm_save *s, struct fail *why);
+int qemu_save_end(struct vm_save *s, bool keep, struct vm_saved *saved, struct fail *why);
 
 int qemu_adopt(const char *run_dir, struct vm **out, struct fail *why);
 int qemu_status(struct vm *vm, struct vm_status *out, struct fail *why);

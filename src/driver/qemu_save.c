@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "driver/line.h"
 #include "driver/qemu.h"
 #include "driver/qemu_limits.h"
 
@@ -14,13 +15,17 @@
 /* 200 KiB for what we give it; a monitor that was taken over might write for ever. */
 #define STATE_MAX (16 * MIB)
 
-struct saving {
+/* One save, from begin to end. */
+struct vm_save {
 	struct vm *vm;
 	int memory, state, disk; /* the node's files */
 	int state_fd;		 /* what QEMU wrote */
+	int base;		 /* what `memory` is a clone of: what the guest would have, had it written nothing since. -1: zeros */
+	bool taken;		 /* save_still() has done all of it */
 	struct mem_runs runs;
 	struct mem_copy copy;
 	uint64_t written;
+	struct vm_saved out;
 };
 
 static int new_file(int dirfd, const char *name, struct fail *why)
@@ -30,8 +35,8 @@ static int new_file(int dirfd, const char *name, struct fail *why)
 	return fd < 0 ? fail_set(why, -errno, "checkpoint: %s: %s", name, strerror(errno)) : fd;
 }
 
-/* The parent's memory file: by its path, or, where that is gone, what the monitor has mapped. */
-static int parent_memory(struct vm *vm)
+/* The memory file that this VM was started from: by its path, or, where that is gone, what the monitor has mapped. */
+static int start_memory(struct vm *vm)
 {
 	autoclose int dir = vm->node_path ? dir_open(AT_FDCWD, vm->node_path) : -1;
 	int fd = dir < 0 ? -1 : openat(dir, "memory", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -39,30 +44,47 @@ static int parent_memory(struct vm *vm)
 	return fd >= 0 ? fd : fcntl(vm->memory_fd, F_DUPFD_CLOEXEC, 0);
 }
 
-/* `memory` to begin with: what the guest would have had, had it written nothing. */
-static int base_file(struct saving *s, enum vm_save kind, struct fail *why)
+/* What the new memory file begins as. A page that is not the monitor's own is what the VM's start file has there. It is also what each node
+ * saved of this VM since has there, because a page that once was its own stays so. So the start file and those nodes are the files that a save
+ * can be built upon by looking at own pages only; of them the parent is taken, since it differs least. A parent of before that start may have had
+ * other values in any page: then the start file is the base, which shares with that parent whatever it was cloned from. */
+static int find_base(struct vm_save *s, int parent_fd, struct fail *why)
 {
 	struct vm *vm = s->vm;
-	autoclose int parent = -1;
+	autoclose int fd = parent_fd < 0 ? -1 : openat(parent_fd, "memory", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+
+	if (parent_fd >= 0 && fd < 0 && errno != ENOENT) /* a snapshot has none */
+		return fail_set(why, -errno, "checkpoint: the parent's memory: %s", strerror(errno));
+	if (fd >= 0 && line_has(vm->run_dirfd, fd)) {
+		s->base = steal_fd(&fd);
+	} else if (vm->memory_fd >= 0) {
+		s->base = start_memory(vm);
+		if (s->base < 0)
+			return fail_set(why, -errno, "checkpoint: the memory it was started from: %s", strerror(errno));
+	}
+	return 0;
+}
+
+static int base_file(struct vm_save *s, struct fail *why)
+{
+	struct stat st;
 	bool cloned;
 	int r;
 
-	if (vm->memory_fd >= 0) {
-		/* without a parent nothing is to be shared with: a copy of the data */
-		parent = kind == VM_SAVE_DIFF ? parent_memory(vm) : fcntl(vm->memory_fd, F_DUPFD_CLOEXEC, 0);
-		if (parent < 0)
-			return fail_set(why, -errno, "checkpoint: the parent's memory: %s", strerror(errno));
-		r = file_dup(s->memory, parent, &cloned);
+	if (s->base >= 0) {
+		if (fstat(s->base, &st) < 0 || (uint64_t)st.st_size != s->vm->memory)
+			return fail_set(why, -EINVAL, "checkpoint: the parent's memory is of another size");
+		r = file_dup(s->memory, s->base, &cloned);
 		if (r < 0)
 			return fail_set(why, r, "checkpoint: the parent's memory: %s", strerror(-r));
 	}
-	if (ftruncate(s->memory, (off_t)vm->memory) < 0)
+	if (ftruncate(s->memory, (off_t)s->vm->memory) < 0)
 		return fail_set(why, -errno, "checkpoint: memory: %s", strerror(errno));
 	return 0;
 }
 
 /* QEMU gets a memory file to write to and no path, nor anything that it could still write to once the node is there. */
-static int device_state(struct saving *s, struct fail *why)
+static int device_state(struct vm_save *s, struct fail *why)
 {
 	autoclose int fd = -1;
 	autojson json_t *ret = NULL;
@@ -92,7 +114,7 @@ static int device_state(struct saving *s, struct fail *why)
 	return r;
 }
 
-static int write_state(struct saving *s, struct vm_saved *out, struct fail *why)
+static int write_state(struct vm_save *s, struct fail *why)
 {
 	autofree char *buf = NULL;
 	struct stat st;
@@ -110,12 +132,12 @@ static int write_state(struct saving *s, struct vm_saved *out, struct fail *why)
 		r = write_all(s->state, buf, (size_t)st.st_size);
 	if (r < 0)
 		return fail_set(why, r, "checkpoint: state: %s", strerror(-r));
-	out->state_bytes = (uint64_t)st.st_size;
+	s->out.state_bytes = (uint64_t)st.st_size;
 	return 0;
 }
 
 /* All that must be of one instant. The guest stands still. */
-static int still(struct saving *s, struct fail *why)
+static int take(struct vm_save *s, struct fail *why)
 {
 	struct vm *vm = s->vm;
 	struct mem_runs again;
@@ -132,7 +154,7 @@ static int still(struct saving *s, struct fail *why)
 	if (s->copy.base)
 		r = mem_copy_read(&s->copy, &vm->guest, &s->runs, why);
 	else
-		r = mem_write(s->memory, vm->memory_fd, NULL, &vm->guest, &s->runs, &s->written, why);
+		r = mem_write(s->memory, s->base, NULL, &vm->guest, &s->runs, &s->written, why);
 	if (r == 0 && vm->disk_fd >= 0) {
 		r = file_dup(s->disk, vm->disk_fd, &cloned);
 		if (r < 0)
@@ -141,7 +163,7 @@ static int still(struct saving *s, struct fail *why)
 	return r;
 }
 
-static int warm_up(struct saving *s, struct fail *why)
+static int warm_up(struct vm_save *s, struct fail *why)
 {
 	struct vm *vm = s->vm;
 	int r = mem_private(&vm->guest, &s->runs, why);
@@ -159,14 +181,13 @@ static int warm_up(struct saving *s, struct fail *why)
 	return mem_copy_read(&s->copy, &vm->guest, &s->runs, why);
 }
 
-static int sync_files(struct saving *s, struct fail *why)
+static int sync_files(struct vm_save *s, struct fail *why)
 {
 	if (fdatasync(s->memory) < 0 || fdatasync(s->state) < 0 || (s->disk >= 0 && fdatasync(s->disk) < 0))
 		return fail_set(why, -errno, "checkpoint: %s", strerror(errno));
 	return 0;
 }
 
-/* Own bytes of a file without a parent: all of its data. */
 static uint64_t data_bytes(int fd)
 {
 	uint64_t sum = 0;
@@ -180,69 +201,100 @@ static uint64_t data_bytes(int fd)
 	}
 }
 
-static int save_to(struct saving *s, enum vm_save kind, struct vm_saved *out, struct fail *why)
+static void save_free(struct vm_save *s)
+{
+	mem_copy_free(&s->copy);
+	mem_runs_clear(&s->runs);
+	for (int i = 0, fds[] = { s->memory, s->state, s->disk, s->state_fd, s->base }; i < 5; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	free(s);
+}
+
+int qemu_save_begin(struct vm *vm, int node_dirfd, int parent_fd, struct vm_save **out, struct fail *why)
+{
+	struct vm_save *s;
+	int r;
+
+	if (!vm->started)
+		return fail_set(why, -EBUSY, "the VM was never started");
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return fail_set(why, -ENOMEM, "no memory");
+	*s = (struct vm_save){ .vm = vm, .memory = -1, .state = -1, .disk = -1, .state_fd = -1, .base = -1 };
+	r = s->memory = new_file(node_dirfd, "memory", why);
+	if (r >= 0)
+		r = s->state = new_file(node_dirfd, "state", why);
+	if (r >= 0 && vm->disk_fd >= 0)
+		r = s->disk = new_file(node_dirfd, "disk", why);
+	if (r >= 0)
+		r = find_base(s, parent_fd, why);
+	if (r >= 0)
+		r = base_file(s, why);
+	if (r >= 0)
+		r = warm_up(s, why);
+	if (r < 0) {
+		save_free(s);
+		return r;
+	}
+	*out = s;
+	return 0;
+}
+
+int qemu_save_still(struct vm_save *s, struct fail *why)
 {
 	struct vm *vm = s->vm;
 	bool was_running = vm->running;
-	int64_t from;
-	int r, r2;
+	int64_t from = mono_ns();
+	struct fail other = { 0 };
+	int r = 0, r2;
 
-	r = base_file(s, kind, why);
-	if (r == 0)
-		r = warm_up(s, why);
-	if (r < 0)
-		return r;
-	from = mono_ns();
 	if (was_running)
 		r = qemu_stop(vm, why);
 	if (r == 0)
-		r = still(s, why);
+		r = take(s, why);
 	if (was_running) {
-		struct fail other = { 0 };
-
 		r2 = qemu_cont(vm, &other);
 		if (r == 0 && r2 < 0) {
 			r = r2;
 			if (why)
 				*why = other;
 		}
+		s->out.paused_ms = (double)(mono_ns() - from) / NS_PER_MS;
 	}
-	out->paused_ms = was_running ? (double)(mono_ns() - from) / NS_PER_MS : 0;
-	if (r == 0 && s->copy.base)
-		r = mem_write(s->memory, vm->memory_fd, &s->copy, &vm->guest, &s->runs, &s->written, why);
-	if (r == 0)
-		r = write_state(s, out, why);
-	if (r == 0)
-		r = sync_files(s, why);
-	if (r == 0)
-		out->memory_bytes = kind == VM_SAVE_FULL && vm->memory_fd >= 0 ? data_bytes(s->memory) : s->written;
+	s->taken = r == 0;
 	return r;
 }
 
-int qemu_save(struct vm *vm, int node_dirfd, enum vm_save kind, struct vm_saved *saved, struct fail *why)
+static int finish(struct vm_save *s, struct fail *why)
 {
-	struct saving s = { .vm = vm, .memory = -1, .state = -1, .disk = -1, .state_fd = -1 };
-	struct vm_saved out = { 0 };
-	int r;
+	struct vm *vm = s->vm;
+	uint64_t all;
+	int r = 0;
 
-	if (kind == VM_SAVE_DIFF && vm->memory_fd < 0)
-		return fail_set(why, -EINVAL, "the VM was booted: it has no parent to differ from");
-	if (!vm->started)
-		return fail_set(why, -EBUSY, "the VM was never started");
-	r = s.memory = new_file(node_dirfd, "memory", why);
-	if (r >= 0)
-		r = s.state = new_file(node_dirfd, "state", why);
-	if (r >= 0 && vm->disk_fd >= 0)
-		r = s.disk = new_file(node_dirfd, "disk", why);
-	if (r >= 0)
-		r = save_to(&s, kind, &out, why);
-	mem_copy_free(&s.copy);
-	mem_runs_clear(&s.runs);
-	for (int i = 0, fds[] = { s.memory, s.state, s.disk, s.state_fd }; i < 4; i++)
-		if (fds[i] >= 0)
-			close(fds[i]);
+	if (!s->taken)
+		return fail_set(why, -EINVAL, "checkpoint: nothing was saved");
+	if (s->copy.base)
+		r = mem_write(s->memory, s->base, &s->copy, &vm->guest, &s->runs, &s->written, why);
+	if (r == 0)
+		r = write_state(s, why);
+	if (r == 0)
+		r = sync_files(s, why);
 	if (r < 0)
 		return r;
-	*saved = out;
+	all = data_bytes(s->memory);
+	s->out.memory_bytes = s->base < 0 ? all : s->written;
+	s->out.memory_shared = all - MIN(all, s->out.memory_bytes);
+	line_add(vm->run_dirfd, s->memory);
 	return 0;
+}
+
+int qemu_save_end(struct vm_save *s, bool keep, struct vm_saved *saved, struct fail *why)
+{
+	int r = keep ? finish(s, why) : 0;
+
+	if (keep && r == 0)
+		*saved = s->out;
+	save_free(s);
+	return r;
 }

@@ -342,6 +342,8 @@ struct tree_node *tree_find(struct space *sp, const char *id);
 int tree_load(struct space *sp, const char *id, struct str body, struct fail *why); /* from its record; those of the first version say little */
 int tree_put(struct tree_node *n, struct store_txn *t);			   /* its record, into T */
 void tree_unpin(struct tree_node *n);
+int node_learn(struct space *sp, const char *id, bool pinned); /* until tree.c is there */
+void node_unpin(struct space *sp, const char *id);
 void nodes_collect(struct space *sp); /* removes what nothing needs: templates' old nodes, branch and suspend nodes */
 
 /* --- save.c: writing a node from a machine. Freeze, save, /init with the same identity; a guest that does not answer is saved as it stands --- */

@@ -146,12 +146,21 @@ bool build_failed(struct build *b, const struct fail *why)
 static int save_job(void *arg, struct fail *why)
 {
 	struct build *b = arg;
-	int fd = node_begin(b->sp->pool, b->node.id, why);
+	const struct driver *drv = b->sp->drv;
+	int fd = node_begin(b->sp->pool, b->node.id, why), r;
+	struct vm_save *save;
 
 	if (fd < 0)
 		return fd;
 	b->node_fd = fd;
-	return b->sp->drv->save(b->m->vm, fd, VM_SAVE_FULL, &b->saved, why);
+	r = drv->save_begin(b->m->vm, fd, -1, &save, why);
+	if (r < 0)
+		return r;
+	r = drv->save_still(save, why);
+	if (r == 0)
+		return drv->save_end(save, true, &b->saved, why);
+	(void)drv->save_end(save, false, NULL, NULL);
+	return r;
 }
 
 static void saved(void *arg, const struct fail *why)

@@ -10,7 +10,7 @@
  *   answer            until the agent's port answers a request (GET /health)
  *   say=TEXT          sends a line to the agent's port and prints the answer (for a test guest)
  *   send=TEXT         the same without waiting for an answer
- *   save=NODE         makes NODE: FULL if the VM was booted, else DIFF. full=NODE: FULL in any case
+ *   save=NODE         makes NODE, whose parent is what this VM saved last, or was started from. full=NODE: without a parent
  *   resize=BYTES      grows the disk's file and the disk
  *   drop              forgets the VM and adopts it again from its run directory
  *   reap=RUN_DIR      adopts what another vmtool left, if it is there, and kills it
@@ -33,7 +33,7 @@
 #define VMS 64
 
 struct machine {
-	char id[ID_LEN + 1], run_dir[256];
+	char id[ID_LEN + 1], run_dir[256], parent[256];
 	struct vm *vm;
 	struct slot slot;
 	int disk;
@@ -116,6 +116,7 @@ static void make(const char *node, bool shared)
 	s.tap_fd = m->slot.tap_fd;
 	s.image_fd = file_of(image, O_RDONLY);
 	if (node) {
+		snprintf(m->parent, sizeof(m->parent), "%s", node);
 		s.node_fd = file_of(node, O_RDONLY | O_DIRECTORY);
 		snprintf(path, sizeof(path), "%s/disk", node);
 		if (access(path, F_OK) == 0)
@@ -210,14 +211,22 @@ static void talk(const char *text, bool whole, char *out, size_t size)
 	close(fd);
 }
 
-static void save(const char *node, enum vm_save kind)
+static void save(const char *node, bool full)
 {
+	int fd, parent = -1;
+	struct vm_save *save;
 	struct vm_saved s;
-	int fd;
 
 	must(mkdir_p(node, 0700), node);
 	fd = file_of(node, O_RDONLY | O_DIRECTORY);
-	must(driver_qemu.save(cur->vm, fd, kind, &s, &why), "save");
+	if (!full && cur->parent[0])
+		parent = file_of(cur->parent, O_RDONLY | O_DIRECTORY);
+	must(driver_qemu.save_begin(cur->vm, fd, parent, &save, &why), "save_begin");
+	must(driver_qemu.save_still(save, &why), "save_still");
+	must(driver_qemu.save_end(save, true, &s, &why), "save_end");
+	snprintf(cur->parent, sizeof(cur->parent), "%s", node);
+	if (parent >= 0)
+		close(parent);
 	close(fd);
 	printf("%-28s %8.1f ms  memory %.1f MiB, state %.1f KiB\n", "  (stood still)", s.paused_ms, (double)s.memory_bytes / MIB,
 	       (double)s.state_bytes / KIB);
@@ -324,7 +333,7 @@ static void command(const char *c)
 		snprintf(text, 1000, "%s\n", arg);
 		must(write_all(fd, text, strlen(text)), "send");
 	} else if (str_eqz(name, "save") || str_eqz(name, "full")) {
-		save(arg, str_eqz(name, "full") || !memfd_node[0] ? VM_SAVE_FULL : VM_SAVE_DIFF);
+		save(arg, str_eqz(name, "full"));
 	} else if (str_eqz(name, "resize")) {
 		must(ftruncate(cur->disk, atoll(arg)), "truncate");
 		must(driver_qemu.resize_disk(cur->vm, strtoull(arg, NULL, 10), &why), "resize");

@@ -133,9 +133,36 @@ static int f_resume(struct vm *vm, struct fail *why)
 	return 0;
 }
 
-static int f_save(struct vm *vm, int node_dirfd, enum vm_save kind, struct vm_saved *saved, struct fail *why)
+struct vm_save {
+	struct vm *vm;
+	int dirfd, parent;
+};
+
+static int f_save_begin(struct vm *vm, int node_dirfd, int parent_fd, struct vm_save **out, struct fail *why)
 {
-	saved->memory_bytes = 1000;
+	atomic_fetch_add(&fake.saves, 1);
+	if (take(&fake.save_fails))
+		return fail_as(why, ERR_no_space, "no room for a checkpoint (as the test wishes)");
+	*out = calloc(1, sizeof(**out));
+	**out = (struct vm_save){ vm, node_dirfd, parent_fd };
+	return 0;
+}
+
+static int f_save_still(struct vm_save *s, struct fail *why)
+{
+	if (fake.save_delay_ms)
+		usleep((unsigned)fake.save_delay_ms * 1000);
+	if (take(&fake.still_fails))
+		return fail_as(why, ERR_internal, "the monitor does not save (as the test wishes)");
+	return 0;
+}
+
+static int f_save_end(struct vm_save *s, bool keep, struct vm_saved *saved, struct fail *why)
+{
+	if (keep)
+		*saved = (struct vm_saved){ .memory_bytes = s->parent < 0 ? 5000 : 1000, .memory_shared = s->parent < 0 ? 0 : 4000,
+					    .state_bytes = 100, .paused_ms = 1 };
+	free(s);
 	return 0;
 }
 
@@ -196,8 +223,8 @@ static void f_free(struct vm *vm)
 }
 
 const struct driver driver_qemu = {
-	.name = "fake", .probe = f_probe, .prepare = f_prepare, .start = f_start, .pause = f_pause, .resume = f_resume, .save = f_save,
-	.resize_disk = f_resize, .kill = f_kill, .adopt = f_adopt, .status = f_status, .free = f_free,
+	.name = "fake", .probe = f_probe, .prepare = f_prepare, .start = f_start, .pause = f_pause, .resume = f_resume, .save_begin = f_save_begin,
+	.save_still = f_save_still, .save_end = f_save_end, .resize_disk = f_resize, .kill = f_kill, .adopt = f_adopt, .status = f_status, .free = f_free,
 };
 
 int driver_qemu_set_accel(const char *mode)

@@ -9,11 +9,11 @@
 enum fake_agent { FAKE_AGENT_GOOD, FAKE_AGENT_CUTS, FAKE_AGENT_WRONG_ID, FAKE_AGENT_CLOCK_OFF, FAKE_AGENT_SAME_RANDOM };
 
 struct fake {
-	atomic_int prepare_fails, start_fails, disk_full, slot_fails; /* how many of the next calls fail */
+	atomic_int prepare_fails, start_fails, disk_full, slot_fails, save_fails, still_fails; /* how many of the next calls fail */
 	_Atomic enum fake_agent agent;
 	atomic_int processes;	     /* commands that the agent says are running */
-	atomic_int prepares, starts, kills, inits, pauses, resumes;
-	atomic_int start_delay_ms;
+	atomic_int prepares, starts, kills, inits, pauses, resumes, saves;
+	atomic_int start_delay_ms, save_delay_ms;
 	_Atomic long long last_generation;
 	char dir[64];		     /* of pool and slots; shared by "daemons" that follow each other */
 };
