@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdio.h>
 
+#include "base/fault.h"
 #include "base/random.h"
 
 ssize_t read_all(int fd, char **out, size_t max)
@@ -58,7 +59,7 @@ int write_all(int fd, const void *p, size_t n)
 	const char *at = p;
 
 	while (n) {
-		ssize_t r = write(fd, at, n);
+		ssize_t r = FAULT(write(fd, at, n));
 
 		if (r < 0 && errno == EINTR)
 			continue;
@@ -75,7 +76,7 @@ int pwrite_all(int fd, const void *p, size_t n, off_t at)
 	const char *from = p;
 
 	while (n) {
-		ssize_t r = pwrite(fd, from, n, at);
+		ssize_t r = FAULT(pwrite(fd, from, n, at));
 
 		if (r < 0 && errno == EINTR)
 			continue;
@@ -117,7 +118,7 @@ int dir_open(int dirfd, const char *path)
 
 int dir_sync(int dirfd)
 {
-	return fsync(dirfd) < 0 ? -errno : 0;
+	return FAULT(fsync(dirfd)) < 0 ? -errno : 0;
 }
 
 bool path_is_plain(struct str s)
@@ -131,15 +132,15 @@ bool path_is_plain(struct str s)
 static int temporary_fill(int dir, const char *tmp, const void *p, size_t n, mode_t mode)
 {
 	autoclose int fd =
-		openat(dir, tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+		FAULT(openat(dir, tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
 	int r;
 
 	if (fd < 0)
 		return -errno;
-	r = write_all(fd, p, n);
-	if (r == 0 && fchmod(fd, mode) < 0)
+	r = FAULT_OURS(write_all(fd, p, n));
+	if (r == 0 && FAULT(fchmod(fd, mode)) < 0)
 		r = -errno;
-	if (r == 0 && fsync(fd) < 0)
+	if (r == 0 && FAULT(fsync(fd)) < 0)
 		r = -errno;
 	return r;
 }
@@ -169,14 +170,14 @@ int file_write_atomic(int dirfd, const char *path, const void *p, size_t n, mode
 	hex_encode(hex, tag, sizeof(tag));
 	snprintf(tmp, sizeof(tmp), ".%.200s.%s", name, hex);
 	r = temporary_fill(dir, tmp, p, n, mode);
-	if (r == 0 && renameat(dir, tmp, dir, name) < 0)
+	if (r == 0 && FAULT(renameat(dir, tmp, dir, name)) < 0)
 		r = -errno;
 	if (r < 0) {
 		if (r != -EEXIST)
-			unlinkat(dir, tmp, 0);
+			FAULT(unlinkat(dir, tmp, 0));
 		return r;
 	}
-	return dir_sync(dir);
+	return FAULT_OURS(dir_sync(dir));
 }
 
 int mkdir_p(const char *path, mode_t mode)
@@ -192,7 +193,7 @@ int mkdir_p(const char *path, mode_t mode)
 		if (c != '/' && c != '\0')
 			continue;
 		*at = '\0';
-		if (mkdir(part, mode) < 0 && errno != EEXIST)
+		if (FAULT(mkdir(part, mode)) < 0 && errno != EEXIST)
 			return -errno;
 		if (c == '\0')
 			break;

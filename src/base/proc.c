@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/file.h"
 
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -26,7 +27,7 @@ int pidfd_of(pid_t pid)
 
 int pidfd_kill(int pidfd, int sig)
 {
-	return syscall(SYS_pidfd_send_signal, pidfd, sig, NULL, 0) < 0 ? -errno : 0;
+	return FAULT(syscall(SYS_pidfd_send_signal, pidfd, sig, NULL, 0)) < 0 ? -errno : 0;
 }
 
 int pidfd_wait(int pidfd, int timeout_ms)
@@ -165,7 +166,7 @@ static int start(struct running *r)
 	child_in = in[0] >= 0 ? in[0] : null;
 	child_out = out[1] >= 0 ? out[1] : null;
 
-	r->pid = fork();
+	r->pid = FAULT(fork());
 	if (r->pid < 0) {
 		e = -errno;
 		goto fail;
@@ -409,7 +410,7 @@ int run(const struct run_opts *o, int *status, struct fail *why)
 	}
 	e = attend(&r);
 	if (e < 0)
-		kill(-r.pid, SIGKILL);
+		FAULT(kill(-r.pid, SIGKILL));
 	while (waitpid(r.pid, &st, 0) < 0 && errno == EINTR)
 		;
 	if (r.line.n && e == 0)

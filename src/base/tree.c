@@ -5,11 +5,12 @@
 #include <stdio.h>
 #include <sys/ioctl.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 
 int file_clone(int dst_fd, int src_fd)
 {
-	if (ioctl(dst_fd, FICLONE, src_fd) == 0)
+	if (FAULT(ioctl(dst_fd, FICLONE, src_fd)) == 0)
 		return 0;
 	return errno == ENOTTY || errno == EINVAL ? -EOPNOTSUPP : -errno;
 }
@@ -22,7 +23,7 @@ static int copy_run(int dst, int src, off_t at, off_t end)
 
 	while (at < end) {
 		off_t in = at, out = at;
-		ssize_t r = copy_file_range(src, &in, dst, &out, (size_t)(end - at), 0);
+		ssize_t r = FAULT(copy_file_range(src, &in, dst, &out, (size_t)(end - at), 0));
 
 		if (r < 0 && errno == EINTR)
 			continue;
@@ -46,7 +47,7 @@ static int copy_run(int dst, int src, off_t at, off_t end)
 			continue;
 		if (got <= 0)
 			return got < 0 ? -errno : -EPIPE;
-		r = pwrite_all(dst, buf, (size_t)got, at);
+		r = FAULT_OURS(pwrite_all(dst, buf, (size_t)got, at));
 		if (r < 0)
 			return r;
 		at += got;
@@ -59,7 +60,7 @@ int file_copy_sparse(int dst_fd, int src_fd)
 	struct stat st;
 	off_t at = 0;
 
-	if (fstat(src_fd, &st) < 0 || ftruncate(dst_fd, 0) < 0 || ftruncate(dst_fd, st.st_size) < 0)
+	if (fstat(src_fd, &st) < 0 || FAULT(ftruncate(dst_fd, 0)) < 0 || FAULT(ftruncate(dst_fd, st.st_size)) < 0)
 		return -errno;
 	while (at < st.st_size) {
 		off_t data = lseek(src_fd, at, SEEK_DATA), hole;
@@ -84,11 +85,11 @@ int file_copy_sparse(int dst_fd, int src_fd)
 
 int file_dup(int dst_fd, int src_fd, bool *cloned)
 {
-	int r = file_clone(dst_fd, src_fd);
+	int r = FAULT_OURS(file_clone(dst_fd, src_fd));
 
 	*cloned = r == 0;
 	if (r == -EOPNOTSUPP || r == -EXDEV)
-		r = file_copy_sparse(dst_fd, src_fd);
+		r = FAULT_OURS(file_copy_sparse(dst_fd, src_fd));
 	return r;
 }
 
@@ -121,7 +122,7 @@ static int open_for_removal(int dir, const char *name)
 	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 	int fd = openat(dir, name, flags);
 
-	if (fd < 0 && errno == EACCES && fchmodat(dir, name, 0700, 0) == 0)
+	if (fd < 0 && errno == EACCES && FAULT(fchmodat(dir, name, 0700, 0)) == 0)
 		fd = openat(dir, name, flags);
 	return fd < 0 ? -errno : fd;
 }
@@ -132,7 +133,7 @@ static int move_up(struct rm *rm, int dir, const char *name)
 
 	for (;;) {
 		snprintf(to, sizeof(to), ".rm-%llu", (unsigned long long)rm->serial++);
-		if (renameat2(dir, name, rm->top, to, RENAME_NOREPLACE) == 0) {
+		if (FAULT(renameat2(dir, name, rm->top, to, RENAME_NOREPLACE)) == 0) {
 			rm->moved++;
 			return 0;
 		}
@@ -150,11 +151,11 @@ static int remove_entry(struct rm *rm, int dir, const char *name, unsigned depth
 	bool is_root = false;
 	int r;
 
-	if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
+	if (FAULT(unlinkat(dir, name, 0)) == 0 || errno == ENOENT)
 		return 0;
 	if (errno != EISDIR && errno != EPERM)
 		return -errno;
-	if (unlinkat(dir, name, AT_REMOVEDIR) == 0)
+	if (FAULT(unlinkat(dir, name, AT_REMOVEDIR)) == 0)
 		return 0;
 	if (errno != ENOTEMPTY && errno != EEXIST)
 		return -errno;
@@ -171,7 +172,7 @@ static int remove_entry(struct rm *rm, int dir, const char *name, unsigned depth
 	r = empty_dir(rm, fd, depth + 1);
 	if (r < 0)
 		return r;
-	return unlinkat(dir, name, AT_REMOVEDIR) < 0 ? -errno : 0;
+	return FAULT(unlinkat(dir, name, AT_REMOVEDIR)) < 0 ? -errno : 0;
 }
 
 static int empty_dir(struct rm *rm, int fd, unsigned depth)
@@ -212,7 +213,7 @@ int rm_rf(int dirfd, const char *path)
 	bool is_root = false;
 	int r;
 
-	if (unlinkat(dirfd, path, 0) == 0 || errno == ENOENT)
+	if (FAULT(unlinkat(dirfd, path, 0)) == 0 || errno == ENOENT)
 		return 0;
 	if (errno != EISDIR && errno != EPERM)
 		return -errno;
@@ -232,5 +233,5 @@ int rm_rf(int dirfd, const char *path)
 		if (r < 0)
 			return r;
 	} while (rm.moved);
-	return unlinkat(dirfd, path, AT_REMOVEDIR) < 0 ? -errno : 0;
+	return FAULT(unlinkat(dirfd, path, AT_REMOVEDIR)) < 0 ? -errno : 0;
 }

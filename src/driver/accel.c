@@ -13,6 +13,7 @@
 #include <x86intrin.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/proc.h"
 
@@ -131,7 +132,7 @@ static int qemu_version(char *out, size_t size, struct fail *why)
 	int r;
 
 	buf_init(&text, 4096);
-	r = access(QEMU_BINARY, X_OK) < 0 ? fail_set(NULL, -errno, "%s", "") : run(&o, NULL, why);
+	r = access(QEMU_BINARY, X_OK) < 0 ? fail_set(NULL, -errno, "%s", "") : FAULT_WHY(why, run(&o, NULL, why));
 	if (r == -ENOENT) {
 		r = fail_as(why, ERR_host_unsuitable, "QEMU is not installed: there is no " QEMU_BINARY);
 		fail_remedy(why, "apt install qemu-system-x86");

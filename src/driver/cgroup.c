@@ -9,6 +9,7 @@
 #include <sys/vfs.h>
 #include <time.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/str.h"
 
@@ -51,7 +52,7 @@ static int put(int dirfd, const char *file, const char *value)
 
 	if (fd < 0)
 		return -errno;
-	return write_all(fd, value, strlen(value));
+	return FAULT_OURS(write_all(fd, value, strlen(value)));
 }
 
 static int put_u64(int dirfd, const char *file, uint64_t v)
@@ -79,11 +80,11 @@ static int make_dir(const char *parent, const char *id, char *path, size_t size)
 {
 	snprintf(path, size, "%s/%s", parent, id);
 	for (int i = 0; i < 50; i++) {
-		if (mkdir(parent, 0755) == 0 && unified()) {
+		if (FAULT(mkdir(parent, 0755)) == 0 && unified()) {
 			hand_down(CGROUP_ROOT);
 			hand_down(parent);
 		}
-		if (mkdir(path, 0755) == 0 || errno == EEXIST)
+		if (FAULT(mkdir(path, 0755)) == 0 || errno == EEXIST)
 			return 0;
 		if (errno != ENOENT)
 			return -errno;
@@ -170,7 +171,7 @@ static int kill_members(const char *path)
 
 		if (end == p)
 			break;
-		kill(pid, SIGKILL);
+		FAULT(kill(pid, SIGKILL));
 		n++;
 	}
 	return n;
@@ -186,7 +187,7 @@ int cgroup_remove(const char *id, struct fail *why)
 			continue;
 		snprintf(path, sizeof(path), "%s/%s", parent, id);
 		/* a process that was killed leaves its cgroup a moment after its pidfd says so */
-		for (int tries = 0; rmdir(path) < 0 && errno != ENOENT; tries++) {
+		for (int tries = 0; FAULT(rmdir(path)) < 0 && errno != ENOENT; tries++) {
 			const struct timespec pause = { .tv_nsec = 2 * 1000 * 1000 };
 
 			if (errno != EBUSY || tries == 1000) {
@@ -196,7 +197,7 @@ int cgroup_remove(const char *id, struct fail *why)
 			kill_members(path);
 			nanosleep(&pause, NULL);
 		}
-		rmdir(parent); /* fails while others are in it */
+		FAULT(rmdir(parent)); /* fails while others are in it */
 	}
 	return r < 0 ? fail_set(why, r, "cgroup " PARENT "/%s cannot be removed: %s", id, strerror(-r)) : 0;
 }

@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/proc.h"
 #include "driver/keeper.h"
@@ -27,11 +28,11 @@ static void keeper_make(void)
 {
 	size_t n = (size_t)((uintptr_t)space_keeper_end - (uintptr_t)space_keeper_start);
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)space_keeper_start & ~(page - 1);
-	int fd = memfd_create("space-keeper", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int fd = FAULT(memfd_create("space-keeper", MFD_CLOEXEC | MFD_ALLOW_SEALING));
 
 	if (fd < 0)
 		return;
-	if (write_all(fd, space_keeper_start, n) < 0 ||
+	if (FAULT_OURS(write_all(fd, space_keeper_start, n)) < 0 ||
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0) {
 		close(fd);
 		return;
@@ -75,7 +76,7 @@ static void become_keeper(const struct launch *l, const int *from, unsigned n, c
 /* The keeper is our child until we end, then init's. launch_reap() takes it in, nobody waits for a SIGCHLD. */
 static int spawn_keeper(const struct launch *l, const int *from, unsigned n, char *const *argv, pid_t *pid, struct fail *why)
 {
-	*pid = fork();
+	*pid = FAULT(fork());
 	if (*pid < 0)
 		return fail_set(why, -errno, "starting a monitor: fork: %s", strerror(errno));
 	if (*pid == 0)
@@ -125,7 +126,7 @@ static int identify(const struct keep_note *note, struct launched *out, struct f
 
 static int open_run_file(int dirfd, const char *name, struct fail *why)
 {
-	int fd = openat(dirfd, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int fd = FAULT(openat(dirfd, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
 
 	return fd < 0 ? fail_set(why, -errno, "run directory: %s: %s", name, strerror(errno)) : fd;
 }
@@ -142,7 +143,7 @@ static int converse(const struct launch *l, int talk, struct launched *out, stru
 		r = l->forked(out->keeper, out->qemu, l->arg, why);
 	if (r < 0)
 		return r;
-	if (send(talk, "g", 1, MSG_NOSIGNAL) != 1)
+	if (FAULT(send(talk, "g", 1, MSG_NOSIGNAL)) != 1)
 		return fail_set(why, -errno, "the monitor's keeper: %s", strerror(errno));
 	r = hear(talk, &note, why);
 	return r > 0 ? fail_set(why, -EPROTO, "the monitor's keeper said something odd") : r;
@@ -151,7 +152,7 @@ static int converse(const struct launch *l, int talk, struct launched *out, stru
 static void end_launched(struct launched *o)
 {
 	if (o->keeper_pidfd >= 0) {
-		pidfd_kill(o->keeper_pidfd, SIGKILL); /* QEMU dies with it */
+		FAULT_OURS(pidfd_kill(o->keeper_pidfd, SIGKILL)); /* QEMU dies with it */
 		pidfd_wait(o->keeper_pidfd, 5000);
 		launch_reap(o->keeper_pidfd);
 		close(o->keeper_pidfd);

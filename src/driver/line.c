@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/file.h"
 
 #define NAME "line"
@@ -48,12 +49,12 @@ void line_add(int run_dirfd, int memory_fd)
 		return;
 	if (n >= ENTRIES_MAX) { /* the older half goes; the start file is the first, and stays */
 		memmove(all + 1, all + n - ENTRIES_MAX / 2, ENTRIES_MAX / 2 * sizeof(*all));
-		if (file_write_atomic(run_dirfd, NAME, all, (1 + ENTRIES_MAX / 2) * sizeof(*all), 0600) < 0)
+		if (FAULT_OURS(file_write_atomic(run_dirfd, NAME, all, (1 + ENTRIES_MAX / 2) * sizeof(*all), 0600)) < 0)
 			return;
 	}
-	fd = openat(run_dirfd, NAME, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	fd = FAULT(openat(run_dirfd, NAME, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
 	if (fd >= 0)
-		(void)write_all(fd, &e, sizeof(e));
+		(void)FAULT_OURS(write_all(fd, &e, sizeof(e)));
 }
 
 bool line_has(int run_dirfd, int memory_fd)

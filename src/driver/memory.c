@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/str.h"
 #include "driver/driver.h"
@@ -214,12 +215,12 @@ int mem_copy_read(const struct mem_copy *c, const struct mem_guest *g, const str
 
 static int punch(int fd, uint64_t at, uint64_t len)
 {
-	if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)len) == 0)
+	if (FAULT(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)len)) == 0)
 		return 0;
 	if (errno != EOPNOTSUPP)
 		return -errno;
 	for (; len > 0; at += MEM_PAGE, len -= MEM_PAGE) {
-		int r = pwrite_all(fd, zero_page, MEM_PAGE, (off_t)at);
+		int r = FAULT_OURS(pwrite_all(fd, zero_page, MEM_PAGE, (off_t)at));
 
 		if (r < 0)
 			return r;
@@ -248,7 +249,7 @@ static int write_bite(int fd, const char *now, const char *was, uint64_t at, uin
 		for (j = i + MEM_PAGE; j < len && page_kind(now + j, was ? was + j : NULL) == kind;)
 			j += MEM_PAGE;
 		if (kind == PAGE_NEW) {
-			r = pwrite_all(fd, now + i, j - i, (off_t)(at + i));
+			r = FAULT_OURS(pwrite_all(fd, now + i, j - i, (off_t)(at + i)));
 			*written += j - i;
 		} else if (kind == PAGE_ZERO) {
 			r = punch(fd, at + i, j - i);
@@ -323,8 +324,8 @@ int driver_memory_memfd(int node_dirfd, uint64_t memory, struct fail *why)
 	if ((uint64_t)st.st_size != memory)
 		return fail_set(why, -EINVAL, "the checkpoint's memory has %lld bytes, not %llu", (long long)st.st_size,
 				(unsigned long long)memory);
-	fd = memfd_create("space-guest", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (fd < 0 || ftruncate(fd, st.st_size) < 0)
+	fd = FAULT(memfd_create("space-guest", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+	if (fd < 0 || FAULT(ftruncate(fd, st.st_size)) < 0)
 		return fail_set(why, -errno, "memory file: %s", strerror(errno));
 	p = mmap(NULL, memory, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED)

@@ -16,6 +16,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/proc.h"
 #include "driver/accel.h"
@@ -84,10 +85,10 @@ static int readable_copy(int fd, struct fail *why)
 		r = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 		return r < 0 ? fail_set(why, -errno, "kernel: %s", strerror(errno)) : r;
 	}
-	copy = memfd_create("space-kernel", MFD_CLOEXEC);
+	copy = FAULT(memfd_create("space-kernel", MFD_CLOEXEC));
 	if (copy < 0)
 		return fail_set(why, -errno, "kernel: %s", strerror(errno));
-	r = file_copy_sparse(copy, fd);
+	r = FAULT_OURS(file_copy_sparse(copy, fd));
 	return r < 0 ? fail_set(why, r, "kernel: %s", strerror(-r)) : steal_fd(&copy);
 }
 
@@ -103,8 +104,8 @@ static int memory_once(const struct vm_spec *spec, struct fail *why)
 	if ((uint64_t)st.st_size != spec->memory)
 		return fail_set(why, -EINVAL, "the checkpoint's memory has %lld bytes, not %llu", (long long)st.st_size,
 				(unsigned long long)spec->memory);
-	to = openat(spec->node_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	if (to >= 0 && file_clone(to, from) == 0 && fchown(to, spec->uid, spec->uid) == 0)
+	to = FAULT(openat(spec->node_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+	if (to >= 0 && FAULT_OURS(file_clone(to, from)) == 0 && FAULT(fchown(to, spec->uid, spec->uid)) == 0)
 		return steal_fd(&to);
 	return driver_memory_memfd(spec->node_fd, spec->memory, why);
 }
@@ -116,8 +117,8 @@ static int listen_qmp(int run_dirfd, struct fail *why)
 
 	snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/qmp.sock", run_dirfd);
 	/* root's alone: QEMU has the descriptor, nobody else needs the name */
-	if (fd < 0 || fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 ||
-	    fchmodat(run_dirfd, "qmp.sock", 0600, 0) < 0 || listen(fd, 4) < 0)
+	if (fd < 0 || FAULT(fchmod(fd, 0600)) < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 ||
+	    FAULT(fchmodat(run_dirfd, "qmp.sock", 0600, 0)) < 0 || listen(fd, 4) < 0)
 		return fail_set(why, -errno, "run directory: qmp.sock: %s", strerror(errno));
 	return steal_fd(&fd);
 }
@@ -161,6 +162,7 @@ int qemu_cmd(struct vm *vm, const char *cmd, const char *args, json_t **ret, str
 {
 	int r = qemu_connect(vm, why);
 
+	FAULT_MONITOR(vm->p.qemu);
 	return r < 0 ? r : qmp_cmd(vm->q, cmd, args, -1, QEMU_QMP_TIMEOUT_MS, ret, why);
 }
 
@@ -241,6 +243,7 @@ static int on_forked(pid_t keeper, pid_t qemu, void *arg, struct fail *why)
 	vm->p.qemu = qemu;
 	vm->p.keeper_start = proc_starttime(keeper);
 	vm->p.qemu_start = proc_starttime(qemu);
+	FAULT_MONITOR(qemu);
 	vm_record(vm, &rec);
 	return record_write(vm->run_dirfd, &rec, why);
 }
@@ -290,7 +293,7 @@ static int vm_launch(struct vm *vm, const struct vm_spec *spec, const struct acc
 			.argv = args->argv, .forked = on_forked, .arg = vm,
 		};
 
-		r = launch(&l, &vm->p, why);
+		r = FAULT_WHY(why, launch(&l, &vm->p, why));
 	}
 	for (unsigned i = 0; i < ncg; i++)
 		close(cg[i]);
@@ -347,7 +350,7 @@ static int empty_dir(int dirfd)
 		return -errno;
 	while (r == 0 && (e = readdir(d)))
 		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
-			r = rm_rf(dirfd, e->d_name);
+			r = FAULT_OURS(rm_rf(dirfd, e->d_name));
 	closedir(d);
 	return r;
 }
@@ -356,13 +359,14 @@ static int qemu_kill(struct vm *vm, struct fail *why)
 {
 	int r = 0, r2;
 
+	FAULT_MONITOR(vm->p.qemu);
 	vm->killed = true;
 	qmp_close(vm->q);
 	vm->q = NULL;
 	if (vm->p.qemu_pidfd >= 0)
-		pidfd_kill(vm->p.qemu_pidfd, SIGKILL);
+		FAULT_OURS(pidfd_kill(vm->p.qemu_pidfd, SIGKILL));
 	if (vm->p.keeper_pidfd >= 0 && pidfd_wait(vm->p.keeper_pidfd, 5000) < 0) {
-		pidfd_kill(vm->p.keeper_pidfd, SIGKILL);
+		FAULT_OURS(pidfd_kill(vm->p.keeper_pidfd, SIGKILL));
 		r = pidfd_wait(vm->p.keeper_pidfd, 5000);
 		if (r < 0)
 			fail_set(why, r, "monitor %d does not end: %s", (int)vm->p.qemu, strerror(-r));
@@ -481,7 +485,7 @@ int qemu_cont(struct vm *vm, struct fail *why)
 
 static int qemu_start(struct vm *vm, struct fail *why)
 {
-	int fd = openat(vm->run_dirfd, "started", O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int fd = FAULT(openat(vm->run_dirfd, "started", O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
 
 	if (fd < 0)
 		return fail_set(why, -errno, "run directory: started: %s", strerror(errno));

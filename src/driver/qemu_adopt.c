@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/proc.h"
 #include "driver/cgroup.h"
@@ -45,7 +46,7 @@ static const char *exit_reason(int run_dirfd, const char *run_dir, const char *i
 
 static void remember_exit(int run_dirfd, const char *reason)
 {
-	(void)file_write_atomic(run_dirfd, "ended", reason, strlen(reason), 0600);
+	(void)FAULT_OURS(file_write_atomic(run_dirfd, "ended", reason, strlen(reason), 0600));
 }
 
 const char *driver_last_exit(const char *run_dir)
@@ -139,7 +140,7 @@ static int adopt_in(struct vm *vm, const struct record *rec, struct fail *why)
 	if (vm->p.qemu_pidfd < 0) {
 		/* ending just now: the keeper is about to note it */
 		if (pidfd_wait(vm->p.keeper_pidfd, 2000) < 0)
-			pidfd_kill(vm->p.keeper_pidfd, SIGKILL);
+			FAULT_OURS(pidfd_kill(vm->p.keeper_pidfd, SIGKILL));
 		return adopt_gone(vm, why);
 	}
 	r = adopt_files(vm, rec, why);

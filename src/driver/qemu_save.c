@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "driver/line.h"
 #include "driver/qemu.h"
@@ -30,7 +31,7 @@ struct vm_save {
 
 static int new_file(int dirfd, const char *name, struct fail *why)
 {
-	int fd = openat(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int fd = FAULT(openat(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
 
 	return fd < 0 ? fail_set(why, -errno, "checkpoint: %s: %s", name, strerror(errno)) : fd;
 }
@@ -74,11 +75,11 @@ static int base_file(struct vm_save *s, struct fail *why)
 	if (s->base >= 0) {
 		if (fstat(s->base, &st) < 0 || (uint64_t)st.st_size != s->vm->memory)
 			return fail_set(why, -EINVAL, "checkpoint: the parent's memory is of another size");
-		r = file_dup(s->memory, s->base, &cloned);
+		r = FAULT_OURS(file_dup(s->memory, s->base, &cloned));
 		if (r < 0)
 			return fail_set(why, r, "checkpoint: the parent's memory: %s", strerror(-r));
 	}
-	if (ftruncate(s->memory, (off_t)s->vm->memory) < 0)
+	if (FAULT(ftruncate(s->memory, (off_t)s->vm->memory)) < 0)
 		return fail_set(why, -errno, "checkpoint: memory: %s", strerror(errno));
 	return 0;
 }
@@ -92,7 +93,7 @@ static int device_state(struct vm_save *s, struct fail *why)
 	char args[128], path[40];
 	int set, r;
 
-	s->state_fd = memfd_create("space-state", MFD_CLOEXEC);
+	s->state_fd = FAULT(memfd_create("space-state", MFD_CLOEXEC));
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->state_fd);
 	if (s->state_fd >= 0)
 		fd = open(path, O_WRONLY | O_CLOEXEC); /* QEMU takes a descriptor only if its mode is the one wanted */
@@ -129,7 +130,7 @@ static int write_state(struct vm_save *s, struct fail *why)
 		return fail_set(why, -ENOMEM, "no memory");
 	r = pread_all(s->state_fd, buf, (size_t)st.st_size, 0);
 	if (r == 0)
-		r = write_all(s->state, buf, (size_t)st.st_size);
+		r = FAULT_OURS(write_all(s->state, buf, (size_t)st.st_size));
 	if (r < 0)
 		return fail_set(why, r, "checkpoint: state: %s", strerror(-r));
 	s->out.state_bytes = (uint64_t)st.st_size;
@@ -156,7 +157,7 @@ static int take(struct vm_save *s, struct fail *why)
 	else
 		r = mem_write(s->memory, s->base, NULL, &vm->guest, &s->runs, &s->written, why);
 	if (r == 0 && vm->disk_fd >= 0) {
-		r = file_dup(s->disk, vm->disk_fd, &cloned);
+		r = FAULT_OURS(file_dup(s->disk, vm->disk_fd, &cloned));
 		if (r < 0)
 			return fail_set(why, r, "checkpoint: disk: %s", strerror(-r));
 	}
@@ -171,7 +172,7 @@ static int warm_up(struct vm_save *s, struct fail *why)
 	if (r < 0)
 		return r;
 	/* what the guest's disk has in the page cache is written now, so that the clone finds little to write */
-	if (vm->disk_fd >= 0 && fdatasync(vm->disk_fd) < 0)
+	if (vm->disk_fd >= 0 && FAULT(fdatasync(vm->disk_fd)) < 0)
 		return fail_set(why, -errno, "checkpoint: disk: %s", strerror(errno));
 	r = mem_copy_new(vm->memory, s->runs.bytes, vm->memory_fd < 0, &s->copy);
 	if (r == -ENOMEM)
@@ -183,7 +184,7 @@ static int warm_up(struct vm_save *s, struct fail *why)
 
 static int sync_files(struct vm_save *s, struct fail *why)
 {
-	if (fdatasync(s->memory) < 0 || fdatasync(s->state) < 0 || (s->disk >= 0 && fdatasync(s->disk) < 0))
+	if (FAULT(fdatasync(s->memory)) < 0 || FAULT(fdatasync(s->state)) < 0 || (s->disk >= 0 && FAULT(fdatasync(s->disk)) < 0))
 		return fail_set(why, -errno, "checkpoint: %s", strerror(errno));
 	return 0;
 }
@@ -291,8 +292,10 @@ static int finish(struct vm_save *s, struct fail *why)
 
 int qemu_save_end(struct vm_save *s, bool keep, struct vm_saved *saved, struct fail *why)
 {
-	int r = keep ? finish(s, why) : 0;
+	int r;
 
+	FAULT_MONITOR(s->vm->p.qemu);
+	r = keep ? finish(s, why) : 0;
 	if (keep && r == 0)
 		*saved = s->out;
 	save_free(s);

@@ -8,6 +8,7 @@
 #include <sys/un.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 
 #define QMP_MAX (1024 * 1024)
 
@@ -117,7 +118,7 @@ static int push(struct qmp *q, const struct buf *b, int send_fd, struct fail *wh
 			ctl.h = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
 			memcpy(CMSG_DATA(&ctl.h), &send_fd, sizeof(int));
 		}
-		n = sendmsg(q->fd, &m, MSG_NOSIGNAL);
+		n = FAULT(sendmsg(q->fd, &m, MSG_NOSIGNAL));
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/json.h"
 
@@ -43,7 +44,7 @@ int record_write(int run_dirfd, const struct record *r, struct fail *why)
 	put_file(&w, "disk", &r->disk);
 	jw_str(&w, "node", r->node);
 	jw_obj_end(&w);
-	err = w.err ? w.err : file_write_atomic(run_dirfd, "monitor.json", b.p, b.n, 0600);
+	err = w.err ? w.err : FAULT_OURS(file_write_atomic(run_dirfd, "monitor.json", b.p, b.n, 0600));
 	return err < 0 ? fail_set(why, err, "run directory: monitor.json: %s", strerror(-err)) : 0;
 }
 

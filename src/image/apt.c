@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <stdio.h>
 
+#include "base/fault.h"
 #include "image/tool.h"
 
 #define APT_ARGS 24
@@ -36,7 +37,7 @@ int apt_begin(struct pool *p, struct apt *a, struct fail *why)
 	a->pool = p;
 	pool_tmpname(a->name, "apt-");
 	snprintf(a->dir, sizeof(a->dir), "%s/%s", p->tmp, a->name);
-	if (mkdirat(p->tmpfd, a->name, 0700))
+	if (FAULT(mkdirat(p->tmpfd, a->name, 0700)))
 		return pool_fail(why, -errno, "%s", a->dir);
 	return 0;
 }
@@ -44,7 +45,7 @@ int apt_begin(struct pool *p, struct apt *a, struct fail *why)
 void apt_end(struct apt *a)
 {
 	if (a->pool)
-		rm_rf(a->pool->tmpfd, a->name);
+		FAULT_OURS(rm_rf(a->pool->tmpfd, a->name));
 	a->pool = NULL;
 }
 
@@ -96,7 +97,7 @@ static int apt_run(struct apt *a, const char *program, const char *const *words,
 	while (*words && n < APT_ARGS - 1)
 		argv[n++] = *words++;
 	argv[n] = NULL;
-	return tool_run(&t, why);
+	return FAULT_WHY(why, tool_run(&t, why));
 }
 
 static int fetch_lists(struct apt *a, const struct progress *pr, struct fail *why)
@@ -106,10 +107,10 @@ static int fetch_lists(struct apt *a, const struct progress *pr, struct fail *wh
 	char sub[64];
 
 	snprintf(sub, sizeof(sub), "%s/lists", a->name);
-	if (mkdirat(a->pool->tmpfd, sub, 0700) && errno != EEXIST)
+	if (FAULT(mkdirat(a->pool->tmpfd, sub, 0700)) && errno != EEXIST)
 		return pool_fail(why, -errno, "package lists");
 	snprintf(sub, sizeof(sub), "%s/lists/partial", a->name);
-	if (mkdirat(a->pool->tmpfd, sub, 0700) && errno != EEXIST)
+	if (FAULT(mkdirat(a->pool->tmpfd, sub, 0700)) && errno != EEXIST)
 		return pool_fail(why, -errno, "package lists");
 	a->own_lists = true;
 	step(pr, tick.what, -1);
@@ -256,7 +257,7 @@ int apt_acquire_options(struct buf *out, struct fail *why)
 	int r;
 
 	buf_init(&text, 256 * KIB);
-	r = tool_run(&t, why);
+	r = FAULT_WHY(why, tool_run(&t, why));
 	if (r < 0)
 		return r;
 	rest = buf_str(&text);

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
+#include "base/fault.h"
 #include "image/apt.h"
 #include "image/images.h"
 #include "image/rootfs.h"
@@ -146,7 +147,7 @@ static int include_option(struct buf *out, const char *const *packages, size_t n
 
 static int put(int dirfd_, const char *name, const struct buf *text, struct fail *why)
 {
-	int r = file_write_atomic(dirfd_, name, text->p ? text->p : "", text->n, 0644);
+	int r = FAULT_OURS(file_write_atomic(dirfd_, name, text->p ? text->p : "", text->n, 0644));
 
 	return r < 0 ? pool_fail(why, r, "writing %s", name) : 0;
 }
@@ -208,7 +209,7 @@ static int bootstrap(const struct apt *apt, const char *root, const char *includ
 	argv[n++] = sources;
 	argv[n] = NULL;
 	step(b->pr, phases[0].step, -1);
-	r = tool_run(&t, why);
+	r = FAULT_WHY(why, tool_run(&t, why));
 	if (r < 0)
 		blame(why);
 	return r < 0 && why ? why->err : r;

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
+#include "base/fault.h"
 #include "base/random.h"
 #include "image/pool.h"
 #include "image/tool.h"
@@ -20,7 +21,7 @@ static int give_back_holes(int fd)
 	struct stat st;
 	off_t at = 0;
 
-	if (fsync(fd) || fstat(fd, &st))
+	if (FAULT(fsync(fd)) || fstat(fd, &st))
 		return -errno;
 	while (at < st.st_size) {
 		off_t hole = lseek(fd, at, SEEK_HOLE), data;
@@ -30,7 +31,7 @@ static int give_back_holes(int fd)
 		data = lseek(fd, hole, SEEK_DATA);
 		if (data < 0)
 			data = st.st_size;
-		if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, hole, data - hole))
+		if (FAULT(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, hole, data - hole)))
 			return errno == EOPNOTSUPP ? 0 : -errno;
 		at = data;
 	}
@@ -49,17 +50,17 @@ static int make_empty(struct pool *p, uint64_t size, const char *file, struct fa
 	if (fd < 0)
 		return fd;
 	snprintf(path, sizeof(path), "%s/%s", p->tmp, name);
-	r = ftruncate(fd, (off_t)size) ? pool_fail(why, -errno, "making a disk")
-				       : tool_run(&t, why);
+	r = FAULT(ftruncate(fd, (off_t)size)) ? pool_fail(why, -errno, "making a disk")
+				       : FAULT_WHY(why, tool_run(&t, why));
 	if (!r) {
 		r = give_back_holes(fd);
 		if (r < 0)
 			pool_fail(why, r, "making a disk");
 	}
 	if (!r)
-		r = pool_publish(p, name, "disks", file, why);
+		r = FAULT_WHY(why, pool_publish(p, name, "disks", file, why));
 	if (r < 0)
-		unlinkat(p->tmpfd, name, 0);
+		FAULT(unlinkat(p->tmpfd, name, 0));
 	return r;
 }
 
@@ -88,7 +89,7 @@ int disk_make(struct pool *p, uint64_t size, struct fail *why)
 	dst = pool_anon(p, 0600, why);
 	if (dst < 0)
 		return dst;
-	r = file_dup(dst, src, &cloned);
+	r = FAULT_OURS(file_dup(dst, src, &cloned));
 	return r < 0 ? pool_fail(why, r, "making a disk") : steal_fd(&dst);
 }
 
@@ -101,7 +102,7 @@ static int sandbox_dir(struct pool *p, const char *id, struct fail *why)
 	if (!id_valid(str_of(id), 'i'))
 		return fail_as(why, ERR_bad_request, "not an id of a sandbox");
 	snprintf(path, sizeof(path), "sandboxes/%s", id);
-	if (mkdirat(p->fd, path, 0711) && errno != EEXIST)
+	if (FAULT(mkdirat(p->fd, path, 0711)) && errno != EEXIST)
 		return pool_fail(why, -errno, "pool/%s", path);
 	fd = dir_open(p->fd, path);
 	return fd < 0 ? pool_fail(why, fd, "pool/%s", path) : fd;
@@ -112,14 +113,14 @@ static int fill(int dst, int src, uid_t uid, uint64_t size, bool *cloned)
 	struct stat st;
 	int r;
 
-	r = file_dup(dst, src, cloned);
+	r = FAULT_OURS(file_dup(dst, src, cloned));
 	if (r < 0)
 		return r;
 	if (fstat(dst, &st))
 		return -errno;
-	if (size > (uint64_t)st.st_size && ftruncate(dst, (off_t)size))
+	if (size > (uint64_t)st.st_size && FAULT(ftruncate(dst, (off_t)size)))
 		return -errno;
-	return fchown(dst, uid, uid) ? -errno : 0;
+	return FAULT(fchown(dst, uid, uid)) ? -errno : 0;
 }
 
 int disk_clone(struct pool *p, const char *sandbox_id, int src_fd, uid_t uid, uint64_t size,
@@ -141,15 +142,15 @@ int disk_clone(struct pool *p, const char *sandbox_id, int src_fd, uid_t uid, ui
 		r = dst;
 	else if ((r = fill(dst, src_fd, uid, size, &native)) < 0)
 		pool_fail(why, r, "the disk of sandbox %s", sandbox_id);
-	else if (renameat(p->tmpfd, name, dir, "disk"))
+	else if (FAULT(renameat(p->tmpfd, name, dir, "disk")))
 		r = pool_fail(why, -errno, "the disk of sandbox %s", sandbox_id);
 	if (r < 0) {
 		char path[64];
 
 		if (dst >= 0)
-			unlinkat(p->tmpfd, name, 0);
+			FAULT(unlinkat(p->tmpfd, name, 0));
 		snprintf(path, sizeof(path), "sandboxes/%s", sandbox_id);
-		unlinkat(p->fd, path, AT_REMOVEDIR); /* stays if it holds an earlier disk */
+		FAULT(unlinkat(p->fd, path, AT_REMOVEDIR)); /* stays if it holds an earlier disk */
 		return r;
 	}
 	if (cloned)
@@ -164,7 +165,7 @@ int disk_remove(struct pool *p, const char *sandbox_id, struct fail *why)
 
 	if (!id_valid(str_of(sandbox_id), 'i'))
 		return fail_as(why, ERR_bad_request, "not an id of a sandbox");
-	r = all < 0 ? all : rm_rf(all, sandbox_id);
+	r = all < 0 ? all : FAULT_OURS(rm_rf(all, sandbox_id));
 	return r < 0 ? pool_fail(why, r, "removing the disk of sandbox %s", sandbox_id) : 0;
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 
 #define IMAGE_FORMAT 1
 
@@ -96,10 +97,10 @@ static int config_write(struct pool *p, const struct image_info *i, struct fail 
 	fd = pool_tmpfile(p, "config-", name, why);
 	if (fd < 0)
 		return fd;
-	r = write_all(fd, text.p, text.n);
+	r = FAULT_OURS(write_all(fd, text.p, text.n));
 	if (r < 0)
 		return pool_fail(why, r, "the image's configuration");
-	return pool_publish(p, name, "images", file, why);
+	return FAULT_WHY(why, pool_publish(p, name, "images", file, why));
 }
 
 static bool values_are_text(const json_t *env, const json_t *cmd)
@@ -336,7 +337,7 @@ static int removal_name(const char *entry, void *arg)
 		!digest_parse(&d, str_of(text)) && !strcmp(d.hex, rm->d->hex)) {
 		rm->names++;
 		if (rm->names_too)
-			return pool_name_remove(rm->p, "images", entry);
+			return FAULT_OURS(pool_name_remove(rm->p, "images", entry));
 	}
 	return 0;
 }
@@ -358,7 +359,7 @@ int image_remove(struct pool *p, const char *name_or_digest, struct fail *why)
 	if (!r)
 		image_info_clear(&info);
 	rm.names_too = !name[0];
-	r = name[0] ? pool_name_remove(p, "images", name) : 0;
+	r = name[0] ? FAULT_OURS(pool_name_remove(p, "images", name)) : 0;
 	if (!r)
 		r = each_entry(p, "names/images", removal_name, &rm, why);
 	if (r < 0)
@@ -367,10 +368,10 @@ int image_remove(struct pool *p, const char *name_or_digest, struct fail *why)
 		return 0; /* it has another name */
 	/* The configuration goes first: what has none does not exist. */
 	snprintf(path, sizeof(path), "images/%s.json", d.hex);
-	if (unlinkat(p->fd, path, 0) && errno != ENOENT)
+	if (FAULT(unlinkat(p->fd, path, 0)) && errno != ENOENT)
 		return pool_fail(why, -errno, "pool/%s", path);
 	snprintf(path, sizeof(path), "images/%s.erofs", d.hex);
-	if (unlinkat(p->fd, path, 0) && errno != ENOENT)
+	if (FAULT(unlinkat(p->fd, path, 0)) && errno != ENOENT)
 		return pool_fail(why, -errno, "pool/%s", path);
 	return 0;
 }
@@ -400,7 +401,7 @@ int image_store(struct pool *p, const char *tmpname, const char *name, struct im
 	int r;
 
 	snprintf(file, sizeof(file), "%s.erofs", info->digest.hex);
-	r = pool_publish(p, tmpname, "images", file, why);
+	r = FAULT_WHY(why, pool_publish(p, tmpname, "images", file, why));
 	if (r < 0)
 		return r;
 	/* The same content again is the same image: it keeps the time of its first making. */
@@ -411,7 +412,7 @@ int image_store(struct pool *p, const char *tmpname, const char *name, struct im
 	r = config_write(p, info, why);
 	if (!r && name && *name) {
 		snprintf(info->name, sizeof(info->name), "%.63s", name);
-		r = pool_name_write(p, "images", name, info->digest.hex, why);
+		r = FAULT_WHY(why, pool_name_write(p, "images", name, info->digest.hex, why));
 	}
 	return r;
 }

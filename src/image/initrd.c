@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
+#include "base/fault.h"
 #include "image/cpio.h"
 #include "image/pool.h"
 
@@ -134,13 +135,13 @@ static int store(struct pool *p, const struct buf *archive, const struct digest 
 		return fd;
 	digest_of_text(d, buf_str(archive));
 	snprintf(file, sizeof(file), "%s.cpio", d->hex);
-	r = write_all(fd, archive->p, archive->n);
-	r = r < 0 ? pool_fail(why, r, "pool/initrds") : pool_publish(p, name, "initrds", file, why);
+	r = FAULT_OURS(write_all(fd, archive->p, archive->n));
+	r = r < 0 ? pool_fail(why, r, "pool/initrds") : FAULT_WHY(why, pool_publish(p, name, "initrds", file, why));
 	if (r < 0) {
-		unlinkat(p->tmpfd, name, 0);
+		FAULT(unlinkat(p->tmpfd, name, 0));
 		return r;
 	}
-	return pool_name_write(p, "initrds", key->hex, d->hex, why);
+	return FAULT_WHY(why, pool_name_write(p, "initrds", key->hex, d->hex, why));
 }
 
 int initrd_ensure(struct pool *p, const struct digest *kernel, const char *agent_path,

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "base/cur.h"
+#include "base/fault.h"
 #include "image/apt.h"
 #include "image/modules.h"
 #include "image/payload.h"
@@ -163,10 +164,10 @@ static int unpack(struct maker *m, const char *deb, struct fail *why)
 	int r;
 
 	snprintf(dir, sizeof(dir), "%s/%s", m->p->tmp, m->src);
-	if (mkdirat(m->p->tmpfd, m->src, 0700))
+	if (FAULT(mkdirat(m->p->tmpfd, m->src, 0700)))
 		return pool_fail(why, -errno, "%s", dir);
 	step(m->pr, "unpacking the kernel", -1);
-	r = tool_run(&t, why);
+	r = FAULT_WHY(why, tool_run(&t, why));
 	if (r < 0)
 		return r;
 	m->srcfd = dir_open(m->p->tmpfd, m->src);
@@ -203,10 +204,10 @@ static int find_release(struct maker *m, int *modfd, struct fail *why)
 static int write_file(int dirfd_, const char *name, struct str s, struct fail *why)
 {
 	autoclose int fd =
-		openat(dirfd_, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	int r = fd < 0 ? -errno : write_all(fd, s.p, s.n);
+		FAULT(openat(dirfd_, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+	int r = fd < 0 ? -errno : FAULT_OURS(write_all(fd, s.p, s.n));
 
-	if (!r && fsync(fd))
+	if (!r && FAULT(fsync(fd)))
 		r = -errno;
 	return r < 0 ? pool_fail(why, r, "writing %s", name) : 0;
 }
@@ -303,7 +304,7 @@ static int lay_out(
 	int r = 0;
 
 	buf_init(&text, 64 * KIB);
-	if (mkdirat(m->dstfd, "modules", 0700))
+	if (FAULT(mkdirat(m->dstfd, "modules", 0700)))
 		return pool_fail(why, -errno, "modules");
 	dir = dir_open(m->dstfd, "modules");
 	if (dir < 0)
@@ -323,7 +324,7 @@ static int lay_out(
 	}
 	if (!r)
 		r = write_file(m->dstfd, "order", buf_str(&text), why);
-	if (!r && fsync(dir))
+	if (!r && FAULT(fsync(dir)))
 		r = pool_fail(why, -errno, "modules");
 	return r;
 }
@@ -373,16 +374,16 @@ static int publish(struct maker *m, struct fail *why)
 		r = write_file(m->dstfd, "release", str_of(release), why);
 	if (r < 0)
 		return r;
-	if (kernels < 0 || fsync(m->dstfd))
+	if (kernels < 0 || FAULT(fsync(m->dstfd)))
 		return pool_fail(why, kernels < 0 ? kernels : -errno, "pool/kernels");
 	/* One that is there (laid out for an older list, or by another process just now) is exchanged:
 	 * whoever looks sees either, whole. */
-	if (renameat2(m->p->tmpfd, m->dst, kernels, m->info.digest.hex, RENAME_NOREPLACE) &&
-		renameat2(m->p->tmpfd, m->dst, kernels, m->info.digest.hex, RENAME_EXCHANGE))
+	if (FAULT(renameat2(m->p->tmpfd, m->dst, kernels, m->info.digest.hex, RENAME_NOREPLACE)) &&
+		FAULT(renameat2(m->p->tmpfd, m->dst, kernels, m->info.digest.hex, RENAME_EXCHANGE)))
 		return pool_fail(why, -errno, "pool/kernels/%s", m->info.digest.hex);
-	if (fsync(kernels))
+	if (FAULT(fsync(kernels)))
 		return pool_fail(why, -errno, "pool/kernels/%s", m->info.digest.hex);
-	return pool_name_write(m->p, "kernels", CURRENT, m->info.digest.hex, why);
+	return FAULT_WHY(why, pool_name_write(m->p, "kernels", CURRENT, m->info.digest.hex, why));
 }
 
 static int make(struct maker *m, const char *deb, struct fail *why)
@@ -393,7 +394,7 @@ static int make(struct maker *m, const char *deb, struct fail *why)
 	r = unpack(m, deb, why);
 	if (r < 0)
 		return r;
-	if (mkdirat(m->p->tmpfd, m->dst, 0700))
+	if (FAULT(mkdirat(m->p->tmpfd, m->dst, 0700)))
 		return pool_fail(why, -errno, "pool/tmp/%s", m->dst);
 	m->dstfd = dir_open(m->p->tmpfd, m->dst);
 	if (m->dstfd < 0)
@@ -435,8 +436,8 @@ int kernel_ensure(
 		close(m.srcfd);
 	if (m.dstfd >= 0)
 		close(m.dstfd);
-	rm_rf(p->tmpfd, m.src);
-	rm_rf(p->tmpfd, m.dst);
+	FAULT_OURS(rm_rf(p->tmpfd, m.src));
+	FAULT_OURS(rm_rf(p->tmpfd, m.dst));
 	apt_end(&apt);
 	return r;
 }

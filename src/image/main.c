@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "image/images.h"
 
@@ -160,7 +161,7 @@ static int cmd_rm(struct pool *p, char **argv, int n, struct fail *why)
 
 	(void)n;
 	if (!r)
-		r = image_remove(p, argv[0], why);
+		r = FAULT_WHY(why, image_remove(p, argv[0], why));
 	return r < 0 ? r : emit_image(&i);
 }
 
@@ -382,7 +383,7 @@ static int supervise(const struct options *o, const struct command *c, char **ar
 	sigaddset(&set, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	sfd = signalfd(-1, &set, SFD_CLOEXEC);
-	pid = sfd < 0 ? -1 : fork();
+	pid = sfd < 0 ? -1 : FAULT(fork());
 	if (pid < 0) {
 		fprintf(stderr, "space-image: %s\n", strerror(errno));
 		return 1;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/random.h"
 #include "image/pool.h"
 
@@ -120,11 +121,11 @@ int node_begin(struct pool *p, char id[24], struct fail *why)
 	int fd;
 
 	id_make(name, 'n');
-	if (mkdirat(p->tmpfd, name, 0700))
+	if (FAULT(mkdirat(p->tmpfd, name, 0700)))
 		return pool_fail(why, -errno, "a new checkpoint");
 	fd = dir_open(p->tmpfd, name);
 	if (fd < 0) {
-		unlinkat(p->tmpfd, name, AT_REMOVEDIR);
+		FAULT(unlinkat(p->tmpfd, name, AT_REMOVEDIR));
 		return pool_fail(why, fd, "a new checkpoint");
 	}
 	memcpy(id, name, sizeof(name));
@@ -150,10 +151,10 @@ static int sync_files(int dirfd_)
 		if (e->d_type != DT_REG)
 			continue;
 		f = openat(fd, e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-		if (f < 0 || fsync(f))
+		if (f < 0 || FAULT(fsync(f)))
 			r = -errno;
 	}
-	if (!r && fsync(fd))
+	if (!r && FAULT(fsync(fd)))
 		r = -errno;
 	closedir(d);
 	return r;
@@ -171,12 +172,12 @@ int node_commit(struct pool *p, int dirfd, const struct node *n, struct fail *wh
 		return bad_id(why);
 	r = node_to_json(n, &text);
 	if (!r)
-		r = file_write_atomic(dirfd, "node.json", text.p, text.n, 0600);
+		r = FAULT_OURS(file_write_atomic(dirfd, "node.json", text.p, text.n, 0600));
 	if (!r)
 		r = sync_files(dirfd);
 	if (r < 0)
 		return pool_fail(why, r, "checkpoint %s", n->id);
-	if (nodes < 0 || renameat(p->tmpfd, n->id, nodes, n->id) || fsync(nodes))
+	if (nodes < 0 || FAULT(renameat(p->tmpfd, n->id, nodes, n->id)) || FAULT(fsync(nodes)))
 		return pool_fail(why, nodes < 0 ? nodes : -errno, "checkpoint %s", n->id);
 	/* What cannot be read again must not be acknowledged. */
 	return node_read(p, n->id, &check, why);
@@ -184,7 +185,7 @@ int node_commit(struct pool *p, int dirfd, const struct node *n, struct fail *wh
 
 int node_abort(struct pool *p, const char *id)
 {
-	return id_valid(str_of(id), 'n') ? rm_rf(p->tmpfd, id) : -EINVAL;
+	return id_valid(str_of(id), 'n') ? FAULT_OURS(rm_rf(p->tmpfd, id)) : -EINVAL;
 }
 
 static int absent(const char *id, int err, struct fail *why)
@@ -250,8 +251,8 @@ int node_remove(struct pool *p, const char *id, struct fail *why)
 	/* Out of nodes/ first, so that an interrupted removal leaves no half of a checkpoint there.
 	 */
 	pool_tmpname(gone, "gone-");
-	if (renameat(nodes, id, p->tmpfd, gone))
+	if (FAULT(renameat(nodes, id, p->tmpfd, gone)))
 		return absent(id, -errno, why);
-	r = fsync(nodes) ? -errno : rm_rf(p->tmpfd, gone);
+	r = FAULT(fsync(nodes)) ? -errno : FAULT_OURS(rm_rf(p->tmpfd, gone));
 	return r < 0 ? pool_fail(why, r, "removing checkpoint %s", id) : 0;
 }

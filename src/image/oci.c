@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
+#include "base/fault.h"
 #include "image/images.h"
 #include "image/oci.h"
 #include "image/rootfs.h"
@@ -238,7 +239,7 @@ static int copy(struct pool *p, const char *ref, const char *layout, const struc
 	argv[n++] = ref;
 	argv[n++] = target;
 	step(pr, w.what, -1);
-	r = tool_run(&t, why);
+	r = FAULT_WHY(why, tool_run(&t, why));
 	return r < 0 ? reword("the image cannot be fetched",
 			       "skopeo inspect REF on this host says more", r, why)
 		     : 0;
@@ -262,7 +263,7 @@ static int unpack(struct pool *p, const char *layout, const char *root, const st
 
 	snprintf(image, sizeof(image), "%s:" TAG, layout);
 	step(pr, w.what, -1);
-	r = tool_run(&t, why);
+	r = FAULT_WHY(why, tool_run(&t, why));
 	return r < 0 ? reword("the image cannot be unpacked",
 			       "umoci raw unpack on this host says more", r, why)
 		     : 0;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "image/images.h"
 #include "image/tool.h"
 
@@ -16,7 +17,7 @@ int tree_begin(struct pool *p, const char *prefix, struct tree *t, struct fail *
 	t->began_ns = real_ns();
 	pool_tmpname(t->name, prefix);
 	snprintf(t->path, sizeof(t->path), "%s/%s", p->tmp, t->name);
-	if (mkdirat(p->tmpfd, t->name, 0755))
+	if (FAULT(mkdirat(p->tmpfd, t->name, 0755)))
 		return pool_fail(why, -errno, "%s", t->path);
 	t->fd = dir_open(p->tmpfd, t->name);
 	return t->fd < 0 ? pool_fail(why, t->fd, "%s", t->path) : 0;
@@ -28,7 +29,7 @@ void tree_end(struct tree *t)
 		return;
 	if (t->fd >= 0)
 		close(t->fd);
-	rm_rf(t->p->tmpfd, t->name);
+	FAULT_OURS(rm_rf(t->p->tmpfd, t->name));
 	t->p = NULL;
 }
 
@@ -116,7 +117,7 @@ static int level(int dirfd_, const char *name, const struct stat *st, void *arg)
 
 	if (st->st_mtim.tv_sec < c->since_ns / NS_PER_S)
 		return 0;
-	return utimensat(dirfd_, name, ts, AT_SYMLINK_NOFOLLOW) ? -errno : 0;
+	return FAULT(utimensat(dirfd_, name, ts, AT_SYMLINK_NOFOLLOW)) ? -errno : 0;
 }
 
 static int level_times(const char *root, struct census *c, struct fail *why)
@@ -189,7 +190,7 @@ static int run_mkfs(const char *image, const char *root, const struct census *c,
 	/* Later times are cut to this one, and it is the one in the superblock. */
 	snprintf(epoch, sizeof(epoch), "SOURCE_DATE_EPOCH=%lld", (long long)c->newest_s);
 	pack_tick(k);
-	return tool_run(&t, why);
+	return FAULT_WHY(why, tool_run(&t, why));
 }
 
 int image_pack(struct pool *p, const char *name, const char *root, int64_t since_ns,
@@ -226,6 +227,6 @@ int image_pack(struct pool *p, const char *name, const char *root, int64_t since
 		r = image_store(p, tmp, name, info, why);
 	}
 	if (r < 0)
-		unlinkat(p->tmpfd, tmp, 0);
+		FAULT(unlinkat(p->tmpfd, tmp, 0));
 	return r;
 }

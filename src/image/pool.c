@@ -10,6 +10,7 @@
 #include <sys/mount.h>
 #include <sys/statvfs.h>
 
+#include "base/fault.h"
 #include "base/random.h"
 #include "image/xfs.h"
 
@@ -46,16 +47,16 @@ static bool can_clone(int dirfd)
 {
 	static const char src[] = ".clone-from", dst[] = ".clone-to";
 	autoclose int a =
-		openat(dirfd, src, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+		FAULT(openat(dirfd, src, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
 	autoclose int b =
-		openat(dirfd, dst, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+		FAULT(openat(dirfd, dst, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
 	char block[4096];
 	bool ok;
 
 	memset(block, 'x', sizeof(block));
-	ok = a >= 0 && b >= 0 && !write_all(a, block, sizeof(block)) && !file_clone(b, a);
-	unlinkat(dirfd, src, 0);
-	unlinkat(dirfd, dst, 0);
+	ok = a >= 0 && b >= 0 && !FAULT_OURS(write_all(a, block, sizeof(block))) && !FAULT_OURS(file_clone(b, a));
+	FAULT(unlinkat(dirfd, src, 0));
+	FAULT(unlinkat(dirfd, dst, 0));
 	return ok;
 }
 
@@ -96,7 +97,7 @@ static int use_xfs_image(
 		return r;
 	r = xfs_image_mount(state_fd, path, why);
 	if (r < 0 && !existed && mount_forbidden(r)) {
-		unlinkat(state_fd, XFS_IMAGE, 0);
+		FAULT(unlinkat(state_fd, XFS_IMAGE, 0));
 		return -EOPNOTSUPP;
 	}
 	if (r < 0)
@@ -156,7 +157,7 @@ static int settle(int state_fd, const char *state_dir, const char *path, bool ma
 static int make_folders(int fd, struct fail *why)
 {
 	for (size_t i = 0; i < ARRAY_LEN(folders); i++)
-		if (mkdirat(fd, folders[i], 0700) && errno != EEXIST)
+		if (FAULT(mkdirat(fd, folders[i], 0700)) && errno != EEXIST)
 			return pool_fail(why, -errno, "pool/%s", folders[i]);
 	return 0;
 }
@@ -185,8 +186,8 @@ static void sweep(int tmpfd)
 		lfd = openat(tmpfd, lock, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 		if (lfd >= 0 && flock(lfd, LOCK_EX | LOCK_NB))
 			continue; /* alive */
-		if (!rm_rf(tmpfd, e->d_name))
-			unlinkat(tmpfd, lock, 0);
+		if (!FAULT_OURS(rm_rf(tmpfd, e->d_name)))
+			FAULT(unlinkat(tmpfd, lock, 0));
 	}
 	closedir(d);
 }
@@ -202,10 +203,10 @@ static int own_tmp(struct pool *p, struct fail *why)
 	snprintf(prefix, sizeof(prefix), "%d-", (int)getpid());
 	pool_tmpname(name, prefix);
 	snprintf(lock, sizeof(lock), "%s.lock", name);
-	p->lockfd = openat(all, lock, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	p->lockfd = FAULT(openat(all, lock, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
 	if (p->lockfd < 0 || flock(p->lockfd, LOCK_EX | LOCK_NB))
 		return pool_fail(why, -errno, "pool/tmp/%s", lock);
-	if (mkdirat(all, name, 0700))
+	if (FAULT(mkdirat(all, name, 0700)))
 		return pool_fail(why, -errno, "pool/tmp/%s", name);
 	p->tmpfd = dir_open(all, name);
 	if (p->tmpfd < 0)
@@ -217,7 +218,7 @@ static int own_tmp(struct pool *p, struct fail *why)
 /* STATE/pool.lock: one process at a time makes, mounts, sweeps or unmounts. */
 static int lock_state(int state_fd, struct fail *why)
 {
-	int fd = openat(state_fd, "pool.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int fd = FAULT(openat(state_fd, "pool.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
 
 	if (fd < 0)
 		return pool_fail(why, -errno, "pool.lock");
@@ -239,7 +240,7 @@ int pool_open(
 	struct pool *p;
 	int r;
 
-	r = mkdir_p(state_dir, 0755);
+	r = FAULT_OURS(mkdir_p(state_dir, 0755));
 	if (r < 0)
 		return pool_fail(why, r, "%s", state_dir);
 	real = realpath(state_dir, NULL);
@@ -259,7 +260,7 @@ int pool_open(
 		r = lock;
 		goto fail;
 	}
-	if (mkdirat(state_fd, "pool", 0700) && errno != EEXIST) {
+	if (FAULT(mkdirat(state_fd, "pool", 0700)) && errno != EEXIST) {
 		r = pool_fail(why, -errno, "%s", p->path);
 		goto fail;
 	}
@@ -295,9 +296,9 @@ void pool_close(struct pool *p)
 
 		close(p->tmpfd);
 		name = strrchr(p->tmp, '/');
-		if (all >= 0 && name && !rm_rf(all, name + 1)) {
+		if (all >= 0 && name && !FAULT_OURS(rm_rf(all, name + 1))) {
 			snprintf(lock, sizeof(lock), "%.*s.lock", POOL_TMPNAME, name + 1);
-			unlinkat(all, lock, 0);
+			FAULT(unlinkat(all, lock, 0));
 		}
 	}
 	if (p->lockfd >= 0)
@@ -337,7 +338,7 @@ int pool_unmount(const char *state_dir, struct fail *why)
 		return lock;
 	snprintf(path, sizeof(path), "%s/pool", real);
 	while (xfs_is_mounted(path, &loop)) {
-		if (!umount2(path, UMOUNT_NOFOLLOW)) {
+		if (!FAULT(umount2(path, UMOUNT_NOFOLLOW))) {
 			loop_settle(loop);
 			continue;
 		}
@@ -416,20 +417,20 @@ int pool_tmpfile(struct pool *p, const char *prefix, char name[POOL_TMPNAME], st
 	int fd;
 
 	pool_tmpname(name, prefix);
-	fd = openat(p->tmpfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	fd = FAULT(openat(p->tmpfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
 	return fd < 0 ? pool_fail(why, -errno, "pool/tmp/%s", name) : fd;
 }
 
 int pool_anon(struct pool *p, mode_t mode, struct fail *why)
 {
 	char name[POOL_TMPNAME];
-	int fd = openat(p->tmpfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode);
+	int fd = FAULT(openat(p->tmpfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode));
 
 	if (fd >= 0)
 		return fd;
 	fd = pool_tmpfile(p, "anon-", name, why);
 	if (fd >= 0)
-		unlinkat(p->tmpfd, name, 0);
+		FAULT(unlinkat(p->tmpfd, name, 0));
 	return fd;
 }
 
@@ -441,7 +442,7 @@ int pool_publish(
 
 	if (fd < 0 || dfd < 0)
 		return pool_fail(why, fd < 0 ? -errno : dfd, "pool/%s/%s", dir, file);
-	if (fsync(fd) || renameat(p->tmpfd, name, dfd, file) || fsync(dfd))
+	if (FAULT(fsync(fd)) || FAULT(renameat(p->tmpfd, name, dfd, file)) || FAULT(fsync(dfd)))
 		return pool_fail(why, -errno, "pool/%s/%s", dir, file);
 	return 0;
 }
@@ -468,7 +469,7 @@ int pool_name_write(
 	int n = snprintf(line, sizeof(line), "%.256s\n", value), r;
 
 	snprintf(path, sizeof(path), "names/%.32s/%.128s", kind, name);
-	r = file_write_atomic(p->fd, path, line, (size_t)n, 0600);
+	r = FAULT_OURS(file_write_atomic(p->fd, path, line, (size_t)n, 0600));
 	return r < 0 ? pool_fail(why, r, "pool/%s", path) : 0;
 }
 
@@ -477,5 +478,5 @@ int pool_name_remove(struct pool *p, const char *kind, const char *name)
 	char path[192];
 
 	snprintf(path, sizeof(path), "names/%.32s/%.128s", kind, name);
-	return unlinkat(p->fd, path, 0) && errno != ENOENT ? -errno : 0;
+	return FAULT(unlinkat(p->fd, path, 0)) && errno != ENOENT ? -errno : 0;
 }

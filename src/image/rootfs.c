@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 
 #define ACCOUNTS_MAX (256 * KIB)
@@ -80,7 +81,7 @@ static int make_dir(int rootfd, const char *path, mode_t mode)
 			continue;
 		memcpy(part, path, i);
 		part[i] = 0;
-		if (mkdirat(rootfd, part, mode) && errno != EEXIST)
+		if (FAULT(mkdirat(rootfd, part, mode)) && errno != EEXIST)
 			return -errno;
 	}
 	return 0;
@@ -97,7 +98,7 @@ static int empty(int rootfd, const char *path)
 	if (fstatat(rootfd, path, &st, AT_SYMLINK_NOFOLLOW))
 		return errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
 	if (!S_ISDIR(st.st_mode))
-		return unlinkat(rootfd, path, 0) ? -errno : 0;
+		return FAULT(unlinkat(rootfd, path, 0)) ? -errno : 0;
 	fd = dir_open(rootfd, path);
 	d = fd < 0 ? NULL : fdopendir(fd);
 	if (!d) {
@@ -107,7 +108,7 @@ static int empty(int rootfd, const char *path)
 	}
 	while (!r && (e = readdir(d)))
 		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
-			r = rm_rf(dirfd(d), e->d_name);
+			r = FAULT_OURS(rm_rf(dirfd(d), e->d_name));
 	closedir(d);
 	return r;
 }
@@ -117,13 +118,13 @@ static int put_file(int rootfd, const char *path, struct str text, mode_t mode, 
 	autoclose int fd = -1;
 	int r;
 
-	if (unlinkat(rootfd, path, 0) && errno != ENOENT)
+	if (FAULT(unlinkat(rootfd, path, 0)) && errno != ENOENT)
 		return -errno;
-	fd = openat(rootfd, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+	fd = FAULT(openat(rootfd, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
 	if (fd < 0)
 		return -errno;
-	r = write_all(fd, text.p, text.n);
-	if (!r && (fchmod(fd, mode) || fchown(fd, uid, uid)))
+	r = FAULT_OURS(write_all(fd, text.p, text.n));
+	if (!r && (FAULT(fchmod(fd, mode)) || FAULT(fchown(fd, uid, uid))))
 		r = -errno;
 	return r;
 }
@@ -137,7 +138,7 @@ static int rewrite(int rootfd, const char *path, struct str text)
 	if (fstatat(rootfd, path, &st, AT_SYMLINK_NOFOLLOW))
 		return -errno;
 	r = put_file(rootfd, path, text, st.st_mode & 07777, 0);
-	if (!r && fchownat(rootfd, path, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW))
+	if (!r && FAULT(fchownat(rootfd, path, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW)))
 		r = -errno;
 	return r;
 }
@@ -209,7 +210,7 @@ static int make_home(int rootfd)
 
 	if (fd >= 0 && !d)
 		close(fd);
-	if (mkdirat(rootfd, home, 0755) && errno != EEXIST)
+	if (FAULT(mkdirat(rootfd, home, 0755)) && errno != EEXIST)
 		r = -errno;
 	while (!r && d && (e = readdir(d))) {
 		autofree char *text = NULL;
@@ -226,7 +227,7 @@ static int make_home(int rootfd)
 	}
 	if (d)
 		closedir(d);
-	if (!r && fchownat(rootfd, home, ROOTFS_UID, ROOTFS_UID, AT_SYMLINK_NOFOLLOW))
+	if (!r && FAULT(fchownat(rootfd, home, ROOTFS_UID, ROOTFS_UID, AT_SYMLINK_NOFOLLOW)))
 		r = -errno;
 	return r;
 }
@@ -279,8 +280,8 @@ int rootfs_mount_points(int rootfd, struct fail *why)
 		{ "tmp", 01777 }, { "etc", 0755 } };
 
 	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
-		if (!mkdirat(rootfd, dirs[i].path, dirs[i].mode)) {
-			if (fchmodat(rootfd, dirs[i].path, dirs[i].mode, 0))
+		if (!FAULT(mkdirat(rootfd, dirs[i].path, dirs[i].mode))) {
+			if (FAULT(fchmodat(rootfd, dirs[i].path, dirs[i].mode, 0)))
 				return fail_set(why, -errno, "/%s of the image: %s", dirs[i].path,
 					strerror(errno));
 		} else if (errno != EEXIST) {

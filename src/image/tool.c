@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 
 #define TOOL_ENV_MAX 48
 #define TOOL_ARG_MAX 160
@@ -259,7 +260,7 @@ int tool_run(const struct tool *t, struct fail *why)
 	argv[n] = NULL;
 	if (pipe2(pipefd, O_CLOEXEC))
 		return fail_set(why, -errno, "%s: pipe: %s", t->argv[0], strerror(errno));
-	pid = fork();
+	pid = FAULT(fork());
 	if (pid == 0)
 		child(t, self, argv, pipefd[1]);
 	r = -errno;
@@ -271,7 +272,7 @@ int tool_run(const struct tool *t, struct fail *why)
 	r = listen_to(t, pipefd[0], l, mono_ms() + (t->timeout_s ? t->timeout_s : 3600) * 1000LL);
 	close(pipefd[0]);
 	if (r < 0)
-		kill(-pid, SIGKILL);
+		FAULT(kill(-pid, SIGKILL));
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	if (r < 0)

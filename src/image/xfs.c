@@ -12,6 +12,7 @@
 #include <sys/statfs.h>
 #include <sys/sysmacros.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 #include "image/pool.h"
 #include "image/tool.h"
@@ -34,7 +35,7 @@ bool xfs_image_exists(int state_fd)
  * promise we need. */
 static int allocate(int fd, uint64_t size, struct fail *why)
 {
-	if (!fallocate(fd, 0, 0, (off_t)size))
+	if (!FAULT(fallocate(fd, 0, 0, (off_t)size)))
 		return 0;
 	if (errno == EOPNOTSUPP || errno == ENOSYS)
 		return -EOPNOTSUPP;
@@ -60,26 +61,26 @@ int xfs_image_make(int state_fd, const char *state_dir, uint64_t size, struct fa
 		return fail_as(why, ERR_no_space, "a storage pool needs at least %llu MiB",
 			(unsigned long long)(XFS_IMAGE_MIN / MIB));
 	snprintf(path, sizeof(path), "%s/%s", state_dir, half);
-	if (unlinkat(state_fd, half, 0) && errno != ENOENT)
+	if (FAULT(unlinkat(state_fd, half, 0)) && errno != ENOENT)
 		return fail_set(why, -errno, "%s: %s", path, strerror(errno));
 	{
-		autoclose int fd = openat(
-			state_fd, half, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+		autoclose int fd = FAULT(openat(
+			state_fd, half, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
 
 		if (fd < 0)
 			return fail_set(why, -errno, "%s: %s", path, strerror(errno));
 		r = allocate(fd, size, why);
 		if (!r)
-			r = tool_run(&t, why); /* -K: a discard would give the blocks back */
-		if (!r && fsync(fd))
+			r = FAULT_WHY(why, tool_run(&t, why)); /* -K: a discard would give the blocks back */
+		if (!r && FAULT(fsync(fd)))
 			r = pool_fail(why, -errno, "storage pool");
 	}
-	if (!r && renameat(state_fd, half, state_fd, XFS_IMAGE))
+	if (!r && FAULT(renameat(state_fd, half, state_fd, XFS_IMAGE)))
 		r = pool_fail(why, -errno, "storage pool");
-	if (!r && fsync(state_fd))
+	if (!r && FAULT(fsync(state_fd)))
 		r = pool_fail(why, -errno, "storage pool");
 	if (r)
-		unlinkat(state_fd, half, 0);
+		FAULT(unlinkat(state_fd, half, 0));
 	return r;
 }
 
@@ -97,7 +98,7 @@ static int loop_open(int n)
 		if (errno != ENOENT && errno != ENXIO)
 			return -errno;
 		if (errno == ENOENT && tries == 10 &&
-			mknod(path, S_IFBLK | 0660, makedev(7, (unsigned)n)) && errno != EEXIST)
+			FAULT(mknod(path, S_IFBLK | 0660, makedev(7, (unsigned)n))) && errno != EEXIST)
 			return -errno;
 		usleep(20000);
 	}
@@ -124,7 +125,7 @@ static int loop_attach(int fd, int *number)
 		dev = loop_open(n);
 		if (dev < 0)
 			return dev;
-		if (!ioctl(dev, LOOP_CONFIGURE, &c)) {
+		if (!FAULT(ioctl(dev, LOOP_CONFIGURE, &c))) {
 			*number = n;
 			return dev;
 		}
@@ -212,7 +213,7 @@ int xfs_image_mount(int state_fd, const char *mount_point, struct fail *why)
 	}
 	snprintf(path, sizeof(path), "/dev/loop%d", n);
 	/* nouuid: a copy of a pool on the same host is a pool too. */
-	if (mount(path, mount_point, "xfs", MS_NOATIME | MS_NOSUID | MS_NODEV, "nouuid")) {
+	if (FAULT(mount(path, mount_point, "xfs", MS_NOATIME | MS_NOSUID | MS_NODEV, "nouuid"))) {
 		int err = -errno;
 
 		fail_as(why, ERR_host_unsuitable, "mounting the storage pool: %s", strerror(-err));
@@ -264,13 +265,13 @@ int xfs_image_grow(int state_fd, const char *mount_point, uint64_t size, struct 
 	r = allocate(fd, size, why);
 	if (r < 0) {
 		/* Gives back what was allocated past the old end; if even that fails it lies idle. */
-		(void)!ftruncate(fd, st.st_size);
+		(void)!FAULT(ftruncate(fd, st.st_size));
 		return r;
 	}
 	dev = loop_open(loop);
-	if (dev < 0 || ioctl(dev, LOOP_SET_CAPACITY, 0))
+	if (dev < 0 || FAULT(ioctl(dev, LOOP_SET_CAPACITY, 0)))
 		return fail_set(why, dev < 0 ? dev : -errno,
 			"storage pool: growing the loop device: %s",
 			strerror(dev < 0 ? -dev : errno));
-	return tool_run(&t, why);
+	return FAULT_WHY(why, tool_run(&t, why));
 }

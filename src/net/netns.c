@@ -14,6 +14,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 #include "net/ruleset.h"
 #include "net/slot.h"
@@ -89,7 +90,7 @@ static int setting_write(const struct setting *s, struct fail *why)
 		return 0;
 	if (fd < 0)
 		return fail_set(why, -errno, "net.%s of a slot: %s", s->path, strerror(errno));
-	r = write_all(fd, s->value, strlen(s->value));
+	r = FAULT_OURS(write_all(fd, s->value, strlen(s->value)));
 	if (r < 0)
 		return fail_set(why, r, "net.%s of a slot: %s", s->path, strerror(-r));
 	return 0;
@@ -135,7 +136,7 @@ static int nl_talk(int fd, struct nlmsghdr *nlh, const char *what, struct fail *
 
 	nlh->nlmsg_flags |= NLM_F_REQUEST | NLM_F_ACK;
 	nlh->nlmsg_seq = 1;
-	if (send(fd, nlh, nlh->nlmsg_len, 0) < 0)
+	if (FAULT(send(fd, nlh, nlh->nlmsg_len, 0)) < 0)
 		return fail_set(why, -errno, "%s of a slot: %s", what, strerror(errno));
 	do
 		n = recv(fd, answer, sizeof(answer), 0);
@@ -214,7 +215,7 @@ static int tap_open(unsigned *index, struct fail *why)
 		return r;
 	}
 	memcpy(ifr.ifr_name, TAP, sizeof(TAP));
-	if (ioctl(fd, TUNSETIFF, &ifr) < 0)
+	if (FAULT(ioctl(fd, TUNSETIFF, &ifr)) < 0)
 		return fail_set(why, -errno, "making a tap: %s", strerror(errno));
 	*index = if_nametoindex(TAP);
 	if (!*index)
@@ -234,7 +235,7 @@ static int make_here(struct maker *m, struct fail *why)
 	unsigned index;
 	int r;
 
-	if (unshare(CLONE_NEWNET) < 0) {
+	if (FAULT(unshare(CLONE_NEWNET)) < 0) {
 		r = errno;
 		if (r != EPERM)
 			return fail_set(why, -r, "making a network namespace: %s", strerror(r));

@@ -8,6 +8,7 @@
 #include <linux/netfilter_ipv4.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/proc.h"
 
 #define TABLE(family) "{\"table\":{\"family\":\"" family "\",\"name\":\"slot\"}},\n"
@@ -88,7 +89,7 @@ int ruleset_load(int ns_fd, struct fail *why)
 		.timeout_ms = 20000,
 		.setns_net_fd = ns_fd,
 	};
-	int r = run(&o, NULL, why);
+	int r = FAULT_WHY(why, run(&o, NULL, why));
 
 	if (r == -ENOENT) {
 		r = fail_as(why, ERR_host_unsuitable, "the program nft is not installed");

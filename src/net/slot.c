@@ -15,6 +15,7 @@
 #include <sys/statfs.h>
 #include <sys/sysmacros.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/random.h"
@@ -50,7 +51,7 @@ static int dir_make(const char *dir, struct fail *why)
 {
 	struct statx here, up;
 	char parent[300];
-	int r = mkdir_p(dir, 0711);
+	int r = FAULT_OURS(mkdir_p(dir, 0711));
 
 	if (r < 0)
 		return fail_set(why, r, "%s: %s", dir, strerror(-r));
@@ -58,7 +59,7 @@ static int dir_make(const char *dir, struct fail *why)
 	if (statx(AT_FDCWD, dir, AT_SYMLINK_NOFOLLOW, STATX_MNT_ID, &here) < 0 ||
 	    statx(AT_FDCWD, parent, 0, STATX_MNT_ID, &up) < 0)
 		return fail_set(why, -errno, "%s: %s", dir, strerror(errno));
-	if (here.stx_mnt_id == up.stx_mnt_id && mount(dir, dir, NULL, MS_BIND, NULL) < 0) {
+	if (here.stx_mnt_id == up.stx_mnt_id && FAULT(mount(dir, dir, NULL, MS_BIND, NULL)) < 0) {
 		r = errno;
 		if (r != EPERM)
 			return fail_set(why, -r, "mounting %s: %s", dir, strerror(r));
@@ -66,9 +67,9 @@ static int dir_make(const char *dir, struct fail *why)
 		fail_remedy(why, "run spaced as root, with CAP_SYS_ADMIN");
 		return r;
 	}
-	if (mount(NULL, dir, NULL, MS_PRIVATE, NULL) < 0) {
+	if (FAULT(mount(NULL, dir, NULL, MS_PRIVATE, NULL)) < 0) {
 		r = fail_set(why, -errno, "making %s a private mount: %s", dir, strerror(errno));
-		umount2(dir, MNT_DETACH);
+		FAULT(umount2(dir, MNT_DETACH));
 		return r;
 	}
 	return 0;
@@ -90,11 +91,11 @@ static int name_remove(const struct slots *s, const char *name)
 	if (r < 0)
 		return r;
 	/* A name may have been mounted on twice by a daemon that was killed in between. */
-	while (umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) == 0)
+	while (FAULT(umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW)) == 0)
 		;
 	if (errno != EINVAL && errno != ENOENT)
 		return -errno;
-	return unlink(path) < 0 && errno != ENOENT ? -errno : 0;
+	return FAULT(unlink(path)) < 0 && errno != ENOENT ? -errno : 0;
 }
 
 static int name_mount(const struct slots *s, const char *name, int ns_fd)
@@ -104,15 +105,15 @@ static int name_mount(const struct slots *s, const char *name, int ns_fd)
 
 	if (r < 0)
 		return r;
-	fd = open(path, O_RDONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0);
+	fd = FAULT(open(path, O_RDONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0));
 	if (fd < 0)
 		return -errno;
 	close(fd);
 	snprintf(src, sizeof(src), "/proc/self/fd/%d", ns_fd);
-	if (mount(src, path, NULL, MS_BIND, NULL) == 0)
+	if (FAULT(mount(src, path, NULL, MS_BIND, NULL)) == 0)
 		return 0;
 	r = -errno;
-	unlink(path);
+	FAULT(unlink(path));
 	return r;
 }
 
@@ -235,7 +236,7 @@ void slots_free(struct slots *s)
 		name_remove(s, k->slot.name);
 	}
 	/* Only when nothing is left in it: otherwise it waits for whoever adopts what is. */
-	if (rmdir(s->dir) < 0 && errno == EBUSY) {
+	if (FAULT(rmdir(s->dir)) < 0 && errno == EBUSY) {
 		DIR *d = opendir(s->dir);
 		struct dirent *e;
 		bool empty = d != NULL;
@@ -245,8 +246,8 @@ void slots_free(struct slots *s)
 				empty = false;
 		if (d)
 			closedir(d);
-		if (empty && umount2(s->dir, MNT_DETACH | UMOUNT_NOFOLLOW) == 0)
-			rmdir(s->dir);
+		if (empty && FAULT(umount2(s->dir, MNT_DETACH | UMOUNT_NOFOLLOW)) == 0)
+			FAULT(rmdir(s->dir));
 	}
 	pthread_mutex_destroy(&s->lock);
 	free(s->known);

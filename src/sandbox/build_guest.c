@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "sandbox/build.h"
@@ -78,7 +79,7 @@ static int open_disk(struct build *b, struct fail *why)
 	if (b->files.read_only)
 		return 0;
 	if (!b->is_variant || first->read_only) {
-		b->files.disk = disk_make(b->sp->pool, b->t->t.disk, why);
+		b->files.disk = FAULT_WHY(why, disk_make(b->sp->pool, b->t->t.disk, why));
 		return MIN(b->files.disk, 0);
 	}
 	node = node_open(b->sp->pool, b->t->t.node, why);

@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <stdio.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "sandbox/core.h"
 
@@ -166,7 +167,7 @@ int child_run(struct space *sp, char *const *args, child_step_fn *step, child_do
 	link_add_tail(&sp->children, &c->link);
 	sp->jobs++;
 	c->open = 3;
-	r = uv_spawn(sp->loop, &c->proc, &o);
+	r = FAULT_OURS(uv_spawn(sp->loop, &c->proc, &o));
 	if (r < 0) {
 		/* The three handles close all the same; who asked hears of it as of any other failure, later. */
 		log_error("%s: %s", path, uv_strerror(r));

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "sandbox/core.h"
 
@@ -206,7 +207,7 @@ static int remove_job(void *arg, struct fail *why)
 {
 	struct image_job *j = arg;
 
-	return image_remove(j->sp->pool, j->name, why);
+	return FAULT_WHY(why, image_remove(j->sp->pool, j->name, why));
 }
 
 static int in_use(struct space *sp, const char *digest, struct fail *why)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "sandbox/core.h"
@@ -53,7 +54,7 @@ static int put_key(struct space *sp, const struct key_core *k, store_done_fn *do
 	if (r == 0)
 		(void)store_put(t, "key", k->info.id, buf_str(&b));
 	buf_clear(&b);
-	store_commit(t, done, arg);
+	FAULT_VOID(store_commit(t, done, arg));
 	return 0;
 }
 
@@ -230,7 +231,7 @@ void key_delete(struct space *sp, const char *id, void (*done)(const struct fail
 		free(k);
 		*j = (struct key_job){ .gone = done, .arg = arg };
 		(void)store_del(t, "key", id);
-		store_commit(t, key_removed, j);
+		FAULT_VOID(store_commit(t, key_removed, j));
 		return;
 	}
 	fail_as(&why, ERR_key_not_found, "no key \"%s\"", id);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "sandbox/core.h"
@@ -54,7 +55,7 @@ static void save(struct op_core *o)
 	if (w.err == 0)
 		(void)store_put(t, "operation", op->id, buf_str(&b));
 	buf_clear(&b);
-	store_commit(t, NULL, NULL);
+	FAULT_VOID(store_commit(t, NULL, NULL));
 }
 
 static struct op_core *op_make(struct space *sp, const char *id, const char *tenant, const char *kind, const char *target)
@@ -90,7 +91,7 @@ static void op_unlist(struct op_core *o, bool forget)
 
 		if (t) {
 			(void)store_del(t, "operation", o->op.id);
-			store_commit(t, NULL, NULL);
+			FAULT_VOID(store_commit(t, NULL, NULL));
 		}
 	}
 	link_del(&o->link);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "sandbox/core.h"
@@ -257,7 +258,7 @@ static int refill_slots_job(void *arg, struct fail *why)
 {
 	struct space *sp = arg;
 
-	return slots_refill(sp->slots, why);
+	return FAULT_WHY(why, slots_refill(sp->slots, why));
 }
 
 static void refill_now(void *arg)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/random.h"
 #include "sandbox/core.h"
 
@@ -39,7 +40,7 @@ static int stand_still_job(void *arg, struct fail *why)
 {
 	struct rehearsal *r = arg;
 
-	return r->sp->drv->pause(r->m->vm, why);
+	return FAULT_WHY(why, r->sp->drv->pause(r->m->vm, why));
 }
 
 static void stands_still(void *arg, const struct fail *why)

@@ -4,6 +4,7 @@
 #include <sys/sysinfo.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "sandbox/core.h"
@@ -136,7 +137,7 @@ static void forget_sandbox(struct sandbox_core *c)
 
 	if (t) {
 		(void)store_del(t, "sandbox", c->sb.id);
-		store_commit(t, NULL, NULL);
+		FAULT_VOID(store_commit(t, NULL, NULL));
 	}
 	core_unlist(c);
 }
@@ -193,12 +194,12 @@ static uint64_t limit_of(const struct config *cfg)
 static int make_dirs(const struct config *cfg, struct fail *why)
 {
 	char path[320];
-	int r = mkdir_p(cfg->state_dir, 0711);
+	int r = FAULT_OURS(mkdir_p(cfg->state_dir, 0711));
 
 	if (r < 0)
 		return fail_set(why, r, "state directory %s: %s", cfg->state_dir, strerror(-r));
 	snprintf(path, sizeof(path), "%s/sandboxes", cfg->run_dir);
-	r = mkdir_p(path, 0711);
+	r = FAULT_OURS(mkdir_p(path, 0711));
 	if (r < 0)
 		return fail_set(why, r, "run directory %s: %s", cfg->run_dir, strerror(-r));
 	return 0;

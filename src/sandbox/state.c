@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "sandbox/core.h"
 
@@ -260,7 +261,7 @@ static void commit(struct sandbox_core *c, bool moves, const char *type, store_d
 		log_error("sandbox %s: its record is incomplete: %s", c->sb.id, strerror(-r));
 	*m = (struct move){ .c = c, .moves = moves, .to = c->state, .ev = m->ev, .done = done, .arg = arg };
 	c->moves++;
-	store_commit(t, move_done, m);
+	FAULT_VOID(store_commit(t, move_done, m));
 }
 
 void core_move(struct sandbox_core *c, enum sandbox_state to, const char *reason, store_done_fn *done, void *arg)

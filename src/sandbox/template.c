@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "sandbox/core.h"
 
@@ -76,7 +77,7 @@ struct node_job {
 static int remove_job(void *arg, struct fail *why)
 {
 	struct node_job *j = arg;
-	int r = node_remove(j->sp->pool, j->id, why);
+	int r = FAULT_WHY(why, node_remove(j->sp->pool, j->id, why));
 
 	return r == -ENOENT ? 0 : r;
 }
@@ -91,7 +92,7 @@ static void removed(void *arg, const struct fail *why)
 		log_warning("node %s: it could not be removed: %s", j->id, why->msg); /* the next start tries again */
 	} else if ((t = store_begin(j->sp->store))) {
 		(void)store_del(t, "node", j->id);
-		store_commit(t, NULL, NULL);
+		FAULT_VOID(store_commit(t, NULL, NULL));
 	}
 	if (n) {
 		link_del(&n->link);
@@ -327,7 +328,7 @@ void template_save(struct tmpl *t, store_done_fn *done, void *arg)
 		done(arg, &why);
 		return;
 	}
-	store_commit(txn, done, arg);
+	FAULT_VOID(store_commit(txn, done, arg));
 }
 
 static int load_variant(struct tmpl *t, json_t *j, struct fail *why)
@@ -450,7 +451,7 @@ int template_remove(struct space *sp, const char *tenant, const char *name, stru
 		return fail_set(why, -ENOMEM, "out of memory");
 	template_key(t, key);
 	(void)store_del(txn, "template", key);
-	store_commit(txn, NULL, NULL);
+	FAULT_VOID(store_commit(txn, NULL, NULL));
 	link_each_safe(l, next, &t->variants)
 		ready_drop(sp, container_of(l, struct variant, link)->node);
 	link_del(&t->link);

@@ -8,6 +8,7 @@
 #include <uv.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "store/schema.h"
 #include "store/store.h"
@@ -76,7 +77,7 @@ static int db_fail(sqlite3 *db, int rc, struct fail *why, const char *doing)
 
 static int exec_sql(sqlite3 *db, const char *sql, struct fail *why, const char *doing)
 {
-	int rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
+	int rc = FAULT_SQL(sqlite3_exec(db, sql, NULL, NULL, NULL));
 
 	return rc == SQLITE_OK ? 0 : db_fail(db, rc, why, doing);
 }
@@ -110,7 +111,7 @@ static int lock_take(const char *path, int *out, struct fail *why)
 
 	if (snprintf(name, sizeof(name), "%s.lock", path) >= (int)sizeof(name))
 		return fail_set(why, -ENAMETOOLONG, "state database: the path is too long");
-	fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	fd = FAULT(open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
 	if (fd < 0)
 		return fail_set(why, -errno, "%s: %s", name, strerror(errno));
 	if (fcntl(fd, F_SETLK, &whole) < 0) {
@@ -127,7 +128,7 @@ static int lock_take(const char *path, int *out, struct fail *why)
 /* Tokens and environments are in it: nobody else reads it. SQLite gives its side files the mode of this one. */
 static void make_private(const char *path)
 {
-	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int fd = FAULT(open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
 
 	if (fd >= 0)
 		close(fd); /* before SQLite has it open, whose locks would go with this descriptor */
@@ -170,7 +171,7 @@ static int migrate(sqlite3 *db, const char *path, struct fail *why)
 	if (r == 0)
 		r = exec_sql(db, sql, why, "migrating the state database");
 	if (r < 0)
-		sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+		FAULT_SQL(sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL));
 	return r;
 }
 
@@ -247,7 +248,7 @@ int store_open(uv_loop_t *loop, const char *path, struct store **out, struct fai
 		goto failed;
 	}
 	sqlite3_busy_timeout(s->r, 5000);
-	sqlite3_exec(s->r, "PRAGMA cache_size=-256", NULL, NULL, NULL);
+	FAULT_SQL(sqlite3_exec(s->r, "PRAGMA cache_size=-256", NULL, NULL, NULL));
 	if ((r = prepare_all(s, why)) < 0 ||
 	    (r = query_int(s->w, "SELECT max(seq) FROM sqlite_sequence WHERE name = 'event'", &seq, why)) < 0)
 		goto failed;
@@ -297,7 +298,7 @@ static int trim(struct store *s, unsigned each, unsigned total)
 	snprintf(sql, sizeof(sql),
 		 "DELETE FROM event WHERE seq IN (SELECT seq FROM event WHERE seq <= "
 		 "(SELECT max(seq) FROM event) - %u ORDER BY seq LIMIT %d)", total, TRIM_STEP);
-	rc = sqlite3_exec(s->w, sql, NULL, NULL, NULL);
+	rc = FAULT_SQL(sqlite3_exec(s->w, sql, NULL, NULL, NULL));
 	if (rc != SQLITE_OK)
 		return rc;
 	/* (sandbox, seq) is an index: both the count and the cut are walks along it. */
@@ -306,7 +307,7 @@ static int trim(struct store *s, unsigned each, unsigned total)
 		 "(SELECT sandbox, max(seq) AS top FROM event GROUP BY sandbox HAVING count(*) > %u) m ON m.sandbox = e.sandbox "
 		 "WHERE e.seq < (SELECT seq FROM event x WHERE x.sandbox = m.sandbox ORDER BY seq DESC LIMIT 1 OFFSET %u) LIMIT %d)",
 		 each, each ? each - 1 : 0, TRIM_STEP);
-	return sqlite3_exec(s->w, sql, NULL, NULL, NULL);
+	return FAULT_SQL(sqlite3_exec(s->w, sql, NULL, NULL, NULL));
 }
 
 static int op_apply(struct store *s, const struct op *o)
@@ -332,28 +333,28 @@ static int op_apply(struct store *s, const struct op *o)
 		sqlite3_bind_text64(st, 6, o->body.p, o->body.n, SQLITE_STATIC, SQLITE_UTF8);
 		break;
 	}
-	return step_done(st);
+	return FAULT_SQL(step_done(st));
 }
 
 /* One transaction inside the group, undone alone if it fails: its neighbours are not to suffer from it. */
 static int txn_apply(struct store *s, struct store_txn *t)
 {
-	int rc = step_done(s->save);
+	int rc = FAULT_SQL(step_done(s->save));
 
 	for (const struct op *o = t->first; o && rc == SQLITE_OK; o = o->next)
 		rc = op_apply(s, o);
 	if (rc != SQLITE_OK) {
 		db_fail(s->w, rc, &t->why, "state database");
-		step_done(s->undo);
+		FAULT_SQL(step_done(s->undo));
 	}
-	step_done(s->release);
+	FAULT_SQL(step_done(s->release));
 	return rc;
 }
 
 static void group_write(struct store *s, struct store_txn *group)
 {
 	struct fail why = { 0 };
-	int rc = step_done(s->begin);
+	int rc = FAULT_SQL(step_done(s->begin));
 
 	for (struct store_txn *t = group; t && rc == SQLITE_OK; t = t->next) {
 		if (t->err < 0)
@@ -367,13 +368,13 @@ static void group_write(struct store *s, struct store_txn *group)
 		}
 	}
 	if (rc == SQLITE_OK)
-		rc = step_done(s->commit);
+		rc = FAULT_SQL(step_done(s->commit));
 	if (rc == SQLITE_OK)
 		return;
 	if (!why.err)
 		db_fail(s->w, rc, &why, "state database");
 	if (!sqlite3_get_autocommit(s->w))
-		step_done(s->rollback);
+		FAULT_SQL(step_done(s->rollback));
 	for (struct store_txn *t = group; t; t = t->next)
 		t->why = why;
 }
@@ -586,7 +587,7 @@ void store_trim_events(struct store *s, unsigned keep_per_sandbox, unsigned keep
 	}
 	o->keep_each = keep_per_sandbox;
 	o->keep_total = keep_total;
-	store_commit(t, NULL, NULL);
+	FAULT_VOID(store_commit(t, NULL, NULL));
 }
 
 /* --- reading --- */
