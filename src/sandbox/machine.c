@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "sandbox/core.h"
@@ -128,9 +129,9 @@ static int note_write(const struct machine *m, struct fail *why)
 	jw_int(&w, "disk", m->has_disk ? (int64_t)m->disk : 0);
 	jw_obj_end(&w);
 	/* Atomic, but not synced: it is of no use after a power cut, when the process is gone as well. */
-	fd = openat(dir, NOTE ".new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-	r = w.err ? w.err : fd < 0 ? -errno : write_all(fd, b.p, b.n);
-	if (r == 0 && renameat(dir, NOTE ".new", dir, NOTE) < 0)
+	fd = FAULT(openat(dir, NOTE ".new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+	r = w.err ? w.err : fd < 0 ? -errno : FAULT_OURS(write_all(fd, b.p, b.n));
+	if (r == 0 && FAULT(renameat(dir, NOTE ".new", dir, NOTE)) < 0)
 		r = -errno;
 	buf_clear(&b);
 	return r < 0 ? fail_set(why, r, "%s/%s: %s", m->run_dir, NOTE, strerror(-r)) : 0;
@@ -196,7 +197,7 @@ static int make_disk(struct machine *m, const struct machine_files *f, int *fd, 
 	if (f->read_only)
 		return 0;
 	m->has_disk = true; /* from here on there may be something to remove */
-	*fd = disk_clone(m->sp->pool, m->id, f->disk, m->uid, m->disk, &cloned, why);
+	*fd = FAULT_WHY(why, disk_clone(m->sp->pool, m->id, f->disk, m->uid, m->disk, &cloned, why));
 	m->disk_ms = since_ms(t0);
 	return *fd < 0 ? *fd : 0;
 }
@@ -209,7 +210,7 @@ static int make_process(struct machine *m, const struct machine_files *f, int di
 		.node_fd = f->node, .memory_fd = f->memory,
 	};
 	int64_t t0 = mono_ns();
-	int r = m->sp->drv->prepare(&spec, &m->vm, why);
+	int r = FAULT_WHY(why, m->sp->drv->prepare(&spec, &m->vm, why));
 
 	m->monitor_ms = since_ms(t0);
 	return r;
@@ -225,11 +226,11 @@ int machine_prepare(struct machine *m, const struct machine_files *f, struct fai
 	if (r < 0)
 		return fail_as(why, ERR_no_capacity, "every uid for monitors is in use");
 	m->has_uid = true;
-	r = mkdir_p(m->run_dir, 0711);
+	r = FAULT_OURS(mkdir_p(m->run_dir, 0711));
 	if (r < 0)
 		return fail_set(why, r, "%s: %s", m->run_dir, strerror(-r));
 	m->has_dir = true;
-	r = slot_claim(sp->slots, &m->slot, why);
+	r = FAULT_WHY(why, slot_claim(sp->slots, &m->slot, why));
 	if (r < 0)
 		return r;
 	m->has_slot = true;
@@ -242,7 +243,7 @@ int machine_prepare(struct machine *m, const struct machine_files *f, struct fai
 int machine_start(struct machine *m, struct fail *why)
 {
 	int64_t t0 = mono_ns();
-	int r = m->sp->drv->start(m->vm, why);
+	int r = FAULT_WHY(why, m->sp->drv->start(m->vm, why));
 
 	m->load_ms = since_ms(t0);
 	return r;
@@ -258,9 +259,9 @@ int machine_grow(struct machine *m, uint64_t disk, struct fail *why)
 		return 0;
 	snprintf(path, sizeof(path), "sandboxes/%s/disk", m->id);
 	fd = openat(pool_dirfd(m->sp->pool), path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0 || ftruncate(fd, (off_t)disk) < 0)
+	if (fd < 0 || FAULT(ftruncate(fd, (off_t)disk)) < 0)
 		return fail_set(why, -errno, "growing the disk: %s", strerror(errno));
-	r = m->sp->drv->resize_disk(m->vm, disk, why);
+	r = FAULT_WHY(why, m->sp->drv->resize_disk(m->vm, disk, why));
 	if (r == 0)
 		m->disk = disk;
 	return r;
@@ -284,25 +285,25 @@ int machine_destroy(struct machine *m, struct fail *why)
 	int r = 0, r2;
 
 	if (m->vm) {
-		r2 = sp->drv->kill(m->vm, &f);
+		r2 = FAULT_WHY(&f, sp->drv->kill(m->vm, &f));
 		keep_first(why, &r, r2, &f);
 		sp->drv->free(m->vm);
 		m->vm = NULL;
 	}
 	if (m->has_slot) {
 		slot_close_tap(&m->slot);
-		r2 = slot_release(sp->slots, &m->slot, &f);
+		r2 = FAULT_WHY(&f, slot_release(sp->slots, &m->slot, &f));
 		keep_first(why, &r, r2, &f);
 		m->has_slot = false;
 		m->slot.ns_fd = m->slot.tap_fd = -1;
 	}
 	if (m->has_disk) {
-		r2 = disk_remove(sp->pool, m->id, &f);
+		r2 = FAULT_WHY(&f, disk_remove(sp->pool, m->id, &f));
 		keep_first(why, &r, r2, &f);
 		m->has_disk = false;
 	}
 	if (m->has_dir) {
-		r2 = rm_rf(AT_FDCWD, m->run_dir);
+		r2 = FAULT_OURS(rm_rf(AT_FDCWD, m->run_dir));
 		if (r2 < 0)
 			fail_set(&f, r2, "%s: %s", m->run_dir, strerror(-r2));
 		keep_first(why, &r, r2, &f);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "sandbox/build.h"
@@ -104,7 +105,7 @@ static int undo_job(void *arg, struct fail *why)
 
 	if (b->node_fd >= 0) {
 		close_fd(&b->node_fd);
-		(void)node_abort(b->sp->pool, b->node.id);
+		(void)FAULT_OURS(node_abort(b->sp->pool, b->node.id));
 	}
 	return b->m ? machine_destroy(b->m, why) : 0;
 }
@@ -147,19 +148,19 @@ static int save_job(void *arg, struct fail *why)
 {
 	struct build *b = arg;
 	const struct driver *drv = b->sp->drv;
-	int fd = node_begin(b->sp->pool, b->node.id, why), r;
+	int fd = FAULT_WHY(why, node_begin(b->sp->pool, b->node.id, why)), r;
 	struct vm_save *save;
 
 	if (fd < 0)
 		return fd;
 	b->node_fd = fd;
-	r = drv->save_begin(b->m->vm, fd, -1, &save, why);
+	r = FAULT_WHY(why, drv->save_begin(b->m->vm, fd, -1, &save, why));
 	if (r < 0)
 		return r;
-	r = drv->save_still(save, why);
+	r = FAULT_WHY(why, drv->save_still(save, why));
 	if (r == 0)
-		return drv->save_end(save, true, &b->saved, why);
-	(void)drv->save_end(save, false, NULL, NULL);
+		return FAULT_WHY(why, drv->save_end(save, true, &b->saved, why));
+	(void)FAULT_WHY(NULL, drv->save_end(save, false, NULL, NULL));
 	return r;
 }
 
@@ -192,7 +193,7 @@ static void note_node(struct build *b)
 		return;
 	}
 	(void)store_put(t, "node", b->node.id, STR("{}"));
-	store_commit(t, noted, b);
+	FAULT_VOID(store_commit(t, noted, b));
 }
 
 static int commit_job(void *arg, struct fail *why)
@@ -210,7 +211,7 @@ static int commit_job(void *arg, struct fail *why)
 	(void)str_copy(n->driver, sizeof(n->driver), str_of(b->sp->drv->name));
 	(void)str_copy(n->driver_version, sizeof(n->driver_version), str_of(b->sp->drv_version));
 	(void)str_copy(n->label, sizeof(n->label), str_of(b->t->t.name));
-	r = node_commit(b->sp->pool, b->node_fd, n, why);
+	r = FAULT_WHY(why, node_commit(b->sp->pool, b->node_fd, n, why));
 	if (r == 0)
 		close_fd(&b->node_fd);
 	return r;
