@@ -14,7 +14,7 @@
 
 #define AGENT_PORT 49983
 #define ENVD_VERSION "0.6.13" /* what E2B's clients take us for */
-#define AGENT_PROTOCOL 1
+#define AGENT_PROTOCOL 2 /* 2: /init takes fresh and keepProcesses */
 #define HOST_ADDR "100.64.0.1"
 #define GUEST_ADDR "100.64.0.2"
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -28,7 +28,7 @@ struct agent {
 	const char *root; /* test mode: where identity files go; "" in the guest; NULL: nowhere */
 	int disk_fd;	  /* root of the writable ext4 as mounted before chroot; -1: none */
 	int64_t started;  /* mono_ms */
-	char boot_token[33];
+	char boot_token[33]; /* a new one for each boot, and for each start from a checkpoint */
 
 	/* set by /init */
 	bool ready;  /* the first one has come */
@@ -42,6 +42,8 @@ struct agent {
 };
 extern struct agent agent;
 
+/* main.c */
+void boot_token_new(void);
 /* server.c */
 int server_start(const char *host, int port, struct fail *why);
 /* {"code":STATUS,"message":"…"}, the shape of E2B's plain HTTP errors. */
@@ -83,6 +85,7 @@ _Noreturn void init_give_up(const char *why); /* says so on the console and ends
 void init_power_off(void); /* SIGTERM, 2 s, SIGKILL, unmount, off: does not return in a guest */
 /* init_net.c */
 int net_up(struct fail *why);
+void net_neighbour(void); /* the host's hardware address is what it should be */
 void net_announce(void);
 int write_resolv_conf(void);
 /* freeze.c */

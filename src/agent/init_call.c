@@ -8,8 +8,10 @@
 #include <stdio.h>
 
 #include "agent/cgroup.h"
+#include "agent/hooks.h"
 #include "agent/identity.h"
 #include "agent/process.h"
+#include "agent/stale.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/random.h"
@@ -22,7 +24,7 @@ struct init_req {
 	const char *id, *hostname, *machine_id, *timestamp, *entropy, *accessToken, *defaultUser,
 		*defaultWorkdir, *caBundle;
 	json_t *envVars, *tmpfs;
-	bool readOnly;
+	bool readOnly, fresh, keepProcesses;
 	/* made of them */
 	int64_t time_ns;
 	char seed[64 + 4];
@@ -44,6 +46,8 @@ static const struct field fields[] = {
 	INT_FIELD(struct init_req, diskBytes, 0, INT64_MAX, false),
 	OBJ_FIELD(struct init_req, tmpfs, TMPFS_MAX, false),
 	BOOL_FIELD(struct init_req, readOnly, false),
+	BOOL_FIELD(struct init_req, fresh, false),
+	BOOL_FIELD(struct init_req, keepProcesses, false),
 };
 
 static bool hostname_ok(const char *name)
@@ -116,9 +120,7 @@ static int apply_machine(struct init_req *q, struct fail *why)
 	json_t *v;
 	int r = 0;
 
-	if (q->nseed)
-		r = identity_entropy(q->seed, q->nseed, why);
-	if (r == 0 && q->diskBytes)
+	if (q->diskBytes)
 		r = identity_grow_disk((uint64_t)q->diskBytes, why);
 	if (r == 0 && q->hostname)
 		r = identity_hostname(q->hostname, why);
@@ -133,6 +135,17 @@ static int apply_machine(struct init_req *q, struct fail *why)
 	if (r == 0 && q->timestamp)
 		r = identity_clock(q->time_ns, why);
 	return r;
+}
+
+/* We have just come out of a checkpoint: what the machine that it was taken from had open leads nowhere. */
+static void apply_fresh(struct http_exchange *x)
+{
+	http_server_reset(agent.http, x);
+	boot_token_new();
+	if (agent.test)
+		return;
+	stale_reset();
+	net_neighbour();
 }
 
 static int apply_env(const struct init_req *q)
@@ -157,7 +170,7 @@ static int apply(struct init_req *q, struct fail *why)
 	if (apply_env(q) < 0)
 		return fail_set(why, -ENOMEM, "out of memory");
 	if (q->id) {
-		if (agent.id[0] && strcmp(agent.id, q->id))
+		if (agent.id[0] && strcmp(agent.id, q->id) && !q->keepProcesses)
 			processes_forget();
 		snprintf(agent.id, sizeof(agent.id), "%s", q->id);
 		json_object_set_new(agent.env, "E2B_SANDBOX_ID", json_string(q->id));
@@ -173,13 +186,19 @@ static int apply(struct init_req *q, struct fail *why)
 	(void)identity_marks(agent.id[0] ? agent.id : NULL,
 		json_string_value(json_object_get(agent.env, "E2B_TEMPLATE_ID")));
 	agent.generation = q->generation;
-	agent.ready = true;
-	agent.frozen = false;
-	fs_thaw();
-	(void)cgroups_freeze(false);
-	if (!agent.test)
-		net_announce();
 	return 0;
+}
+
+/* The entropy comes first: the rest draws from it. */
+static int take_in(struct http_exchange *x, struct init_req *q, struct fail *why)
+{
+	int r = q->nseed ? identity_entropy(q->seed, q->nseed, why) : 0;
+
+	if (r < 0)
+		return r;
+	if (q->fresh)
+		apply_fresh(x);
+	return apply(q, why);
 }
 
 static void answer(struct http_exchange *x)
@@ -210,6 +229,33 @@ static void answer(struct http_exchange *x)
 	buf_clear(&b);
 }
 
+/* --- the end of it: now user processes run --- */
+
+static struct http_exchange *caller; /* who waits while programs of clone.d run; NULL: nobody, or gone */
+
+static void caller_gone(struct http_exchange *x, int err, void *arg)
+{
+	if (caller == x)
+		caller = NULL;
+}
+
+static void thaw(unsigned run, unsigned failed, void *arg)
+{
+	struct http_exchange *x = caller;
+
+	caller = NULL;
+	if (failed)
+		log_warning("init: %u of %u programs of clone.d failed", failed, run);
+	agent.ready = true;
+	agent.frozen = false;
+	fs_thaw();
+	(void)cgroups_freeze(false);
+	if (!agent.test)
+		net_announce();
+	if (x)
+		answer(x);
+}
+
 static void got_init(struct http_exchange *x, struct str body, const struct fail *why, void *arg)
 {
 	autojson json_t *req = NULL;
@@ -229,12 +275,26 @@ static void got_init(struct http_exchange *x, struct str body, const struct fail
 			(long long)q.generation, (long long)agent.generation);
 		return;
 	}
-	if (apply(&q, &bad) < 0) {
+	hooks_cancel();
+	if (caller) {
+		struct http_exchange *old = caller;
+
+		caller = NULL;
+		answer_error(old, 503, "another /init has come");
+	}
+	if (take_in(x, &q, &bad) < 0) {
 		log_error("init: %s", bad.msg);
 		answer_error(x, 500, "%s", bad.msg);
 		return;
 	}
-	answer(x);
+	caller = x;
+	http_on_close(x, caller_gone, NULL);
+	if (!q.fresh) {
+		thaw(0, 0, NULL);
+		return;
+	}
+	agent.frozen = true; /* until they have run nobody else is served */
+	hooks_run(thaw, NULL);
 }
 
 void handle_init(struct http_exchange *x)

@@ -67,6 +67,14 @@ static int eth_neighbour(int fd)
 	return ioctl(fd, SIOCSARP, &a) < 0 ? -errno : 0;
 }
 
+void net_neighbour(void)
+{
+	autoclose int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd >= 0 && if_nametoindex("eth0") != 0)
+		(void)eth_neighbour(fd);
+}
+
 static int eth_route(int fd)
 {
 	struct rtentry rt = { .rt_flags = RTF_UP | RTF_GATEWAY };

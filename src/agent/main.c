@@ -52,14 +52,20 @@ static void watch_signals(void)
 	signal(SIGPIPE, SIG_IGN);
 }
 
-static void state_init(const char *user)
+void boot_token_new(void)
 {
 	uint8_t token[16];
+
+	random_bytes(token, sizeof(token));
+	hex_encode(agent.boot_token, token, sizeof(token));
+}
+
+static void state_init(const char *user)
+{
 	struct user u;
 
 	agent.loop = uv_default_loop();
-	random_bytes(token, sizeof(token));
-	hex_encode(agent.boot_token, token, sizeof(token));
+	boot_token_new();
 	agent.env = json_object();
 	if (!agent.env)
 		init_give_up("out of memory");

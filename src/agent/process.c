@@ -9,6 +9,7 @@
 #include <termios.h>
 
 #include "agent/cgroup.h"
+#include "agent/hooks.h"
 #include "agent/spawn.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -502,8 +503,11 @@ static void on_sigchld(uv_signal_t *h, int signum)
 	pid_t pid;
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		struct process *p = process_by_pid(pid, false);
+		struct process *p;
 
+		if (hooks_reaped(pid, status))
+			continue;
+		p = process_by_pid(pid, false);
 		if (!p || p->exited) {
 			orphans = true;
 			continue;

@@ -48,7 +48,7 @@ def test_init_answers_who_it_is_and_writes_identity(a):
                              entropy=b64(os.urandom(64)), envVars={}, defaultUser="user", caBundle="-----BEGIN CERTIFICATE-----\nAA\n-----END CERTIFICATE-----\n")
     same(status, 200, body)
     m = json.loads(body)
-    same((m["generation"], m["id"], m["machine_id"], m["protocol"], h["x-envd-version"]), (g, "iabc", "0123456789abcdef" * 2, 1, "0.6.13"))
+    same((m["generation"], m["id"], m["machine_id"], m["protocol"], h["x-envd-version"]), (g, "iabc", "0123456789abcdef" * 2, 2, "0.6.13"))
     same(len(base64.b64decode(m["random"])), 16)
     check(m["boot_id"] and m["boot_token"] and m["uptime_ms"] > 0 and m["timestamp"].endswith("Z"), m)
     read = lambda p: open(a.root + p).read()
@@ -68,6 +68,37 @@ def test_init_is_refused_unless_the_generation_rises(a):
     same(a.init(generation=g, hostname="again")[0], 409)
     same(a.init(generation=g - 1)[0], 409)
     same(open(a.root + "/etc/hostname").read(), "first\n")
+
+
+def test_fresh_init_has_a_new_boot_token_and_cuts_other_connections(a):
+    token = lambda **more: json.loads(a.init(generation=next_generation(), **more)[2])["boot_token"]
+    first = token()
+    same(token(), first, "a boot token without a start")
+    idle = socket.create_connection((HOST, a.port))
+    idle.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+    check(b" 204 " in idle.recv(4096))
+    second = token(fresh=True)
+    check(second != first and len(second) == 32, second)
+    same(token(), second)
+    idle.settimeout(3)
+    try:
+        same(idle.recv(10), b"")
+    except ConnectionResetError:
+        pass
+
+
+def test_processes_are_kept_for_a_branch_and_forgotten_for_a_clone(a):
+    a.init(generation=next_generation(), id="iparent")
+    s = Stream(a, "Start", {"process": {"cmd": "/bin/sh", "args": ["-c", "echo said"]}, "stdin": False})
+    pid = s.pid()
+    while s.next(timeout=5):
+        pass
+    listed = lambda: [p["pid"] for p in json.loads(a.http("GET", "/space/processes")[2])["processes"]]
+    check(pid in listed())
+    a.init(generation=next_generation(), id="ibranch", fresh=True, keepProcesses=True)
+    check(pid in listed(), "a branch forgot what had ended")
+    a.init(generation=next_generation(), id="iclone", fresh=True)
+    check(pid not in listed(), "a clone remembers its template's")
 
 
 def test_init_refuses_what_it_does_not_understand_and_changes_nothing(a):
