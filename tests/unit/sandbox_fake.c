@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/proc.h"
@@ -35,11 +36,12 @@ static bool take(atomic_int *n)
 
 /* --- driver --- */
 
+/* A guest's memory is the file "content" of its run directory: it goes into nodes and comes out of them. */
 struct vm {
 	pid_t pid;
 	int pidfd;
 	bool running;
-	char run_dir[320];
+	char run_dir[320], disk[320]; /* disk: its path; empty: none */
 };
 
 static int f_probe(const char **isolation, char version[128], struct fail *why)
@@ -55,6 +57,17 @@ static void note(const char *run_dir, const char *name, const char *text)
 
 	file_write_atomic(dir, name, text, strlen(text), 0600);
 	close(dir);
+}
+
+static int copy_file(int from_dir, const char *from, int to_dir, const char *to)
+{
+	autoclose int in = openat(from_dir, from, O_RDONLY | O_CLOEXEC), out = -1;
+	bool cloned;
+
+	if (in < 0)
+		return 0; /* a node, or a VM, without one */
+	out = openat(to_dir, to, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	return out < 0 ? -errno : file_dup(out, in, &cloned);
 }
 
 /* Two forks: the monitor is init's child, and outlives whoever started it. */
@@ -101,6 +114,21 @@ static int f_prepare(const struct vm_spec *spec, struct vm **out, struct fail *w
 	snprintf(vm->run_dir, sizeof(vm->run_dir), "%s", spec->run_dir);
 	snprintf(text, sizeof(text), "%d", vm->pid);
 	note(spec->run_dir, "pid", text);
+	FAULT_MONITOR(vm->pid);
+	if (spec->disk_fd >= 0) {
+		char link[40];
+		ssize_t n;
+
+		snprintf(link, sizeof(link), "/proc/self/fd/%d", spec->disk_fd);
+		n = readlink(link, vm->disk, sizeof(vm->disk) - 1);
+		vm->disk[n > 0 ? n : 0] = '\0';
+		note(spec->run_dir, "disk", vm->disk);
+	}
+	if (spec->node_fd >= 0) {
+		autoclose int dir = dir_open(AT_FDCWD, spec->run_dir);
+
+		copy_file(spec->node_fd, "memory", dir, "content");
+	}
 	*out = vm;
 	return 0;
 }
@@ -140,6 +168,7 @@ struct vm_save {
 
 static int f_save_begin(struct vm *vm, int node_dirfd, int parent_fd, struct vm_save **out, struct fail *why)
 {
+	FAULT_MONITOR(vm->pid);
 	atomic_fetch_add(&fake.saves, 1);
 	if (take(&fake.save_fails))
 		return fail_as(why, ERR_no_space, "no room for a checkpoint (as the test wishes)");
@@ -150,6 +179,15 @@ static int f_save_begin(struct vm *vm, int node_dirfd, int parent_fd, struct vm_
 
 static int f_save_still(struct vm_save *s, struct fail *why)
 {
+	autoclose int dir = dir_open(AT_FDCWD, s->vm->run_dir);
+	int r = copy_file(dir, "content", s->dirfd, "memory");
+
+	if (r == 0 && s->vm->disk[0])
+		r = copy_file(AT_FDCWD, s->vm->disk, s->dirfd, "disk");
+	if (r == 0)
+		r = copy_file(dir, "pid", s->dirfd, "state");
+	if (r < 0 && r != -ENOTDIR) /* the node of a fake pool */
+		return fail_set(why, r, "checkpoint: %s", strerror(-r));
 	if (fake.save_delay_ms)
 		usleep((unsigned)fake.save_delay_ms * 1000);
 	if (take(&fake.still_fails))
@@ -173,6 +211,7 @@ static int f_resize(struct vm *vm, uint64_t bytes, struct fail *why)
 
 static int f_kill(struct vm *vm, struct fail *why)
 {
+	FAULT_MONITOR(vm->pid);
 	atomic_fetch_add(&fake.kills, 1);
 	pidfd_kill(vm->pidfd, SIGKILL);
 	pidfd_wait(vm->pidfd, 5000);
@@ -182,7 +221,7 @@ static int f_kill(struct vm *vm, struct fail *why)
 static int f_adopt(const char *run_dir, struct vm **out, struct fail *why)
 {
 	int dir = dir_open(AT_FDCWD, run_dir);
-	autofree char *pid = NULL, *running = NULL;
+	autofree char *pid = NULL, *running = NULL, *disk = NULL;
 	struct vm *vm;
 
 	if (dir < 0 || file_read(dir, "pid", &pid, 64) < 0) {
@@ -191,11 +230,14 @@ static int f_adopt(const char *run_dir, struct vm **out, struct fail *why)
 		return fail_set(why, -ESRCH, "no monitor");
 	}
 	(void)file_read(dir, "running", &running, 64);
+	(void)file_read(dir, "disk", &disk, 300);
 	close(dir);
 	vm = calloc(1, sizeof(*vm));
 	vm->pid = atoi(pid);
 	vm->pidfd = pidfd_of(vm->pid);
 	vm->running = running && running[0] == '1';
+	snprintf(vm->disk, sizeof(vm->disk), "%s", disk ? disk : "");
+	FAULT_MONITOR(vm->pid);
 	snprintf(vm->run_dir, sizeof(vm->run_dir), "%s", run_dir);
 	if (vm->pidfd < 0 || pidfd_wait(vm->pidfd, 0) == 0) {
 		if (vm->pidfd >= 0)
@@ -261,9 +303,21 @@ int driver_memory_memfd(int node_dirfd, uint64_t memory, struct fail *why)
 
 /* --- slots: files --- */
 
+#define SLOTS_MAX 4096
+
 struct slots {
-	int dummy;
+	pthread_mutex_t lock;
+	char (*known)[16]; /* not to be swept */
+	unsigned n;
 };
+
+static void slot_known(struct slots *s, const char *name)
+{
+	pthread_mutex_lock(&s->lock);
+	if (s->n < SLOTS_MAX)
+		snprintf(s->known[s->n++], sizeof(*s->known), "%s", name);
+	pthread_mutex_unlock(&s->lock);
+}
 
 static int slot_dir(void)
 {
@@ -277,11 +331,14 @@ static int slot_dir(void)
 int slots_new(const char *run_dir, unsigned ready, struct slots **out, struct fail *why)
 {
 	*out = calloc(1, sizeof(**out));
+	pthread_mutex_init(&(*out)->lock, NULL);
+	(*out)->known = calloc(SLOTS_MAX, sizeof(*(*out)->known));
 	return 0;
 }
 
 void slots_free(struct slots *s)
 {
+	free(s->known);
 	free(s);
 }
 
@@ -303,7 +360,8 @@ int slot_claim(struct slots *s, struct slot *out, struct fail *why)
 	if (take(&fake.slot_fails))
 		return fail_as(why, ERR_host_unsuitable, "no namespace (as the test wishes)");
 	dir = slot_dir();
-	snprintf(out->name, sizeof(out->name), "%x-%d", (unsigned)getpid() & 0xffff, atomic_fetch_add(&n, 1));
+	snprintf(out->name, sizeof(out->name), "%x-%x", (unsigned)getpid() & 0x3fffff, (unsigned)atomic_fetch_add(&n, 1) & 0xffffff);
+	slot_known(s, out->name);
 	fd = openat(dir, out->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	close(dir);
 	if (fd < 0)
@@ -321,6 +379,7 @@ int slot_adopt(struct slots *s, const char *name, struct slot *out, struct fail 
 	if (fd < 0)
 		return fail_set(why, -errno, "slot: %s", strerror(errno));
 	snprintf(out->name, sizeof(out->name), "%s", name);
+	slot_known(s, name);
 	out->ns_fd = fd;
 	out->tap_fd = -1;
 	return 0;
@@ -345,7 +404,23 @@ int slot_release(struct slots *s, struct slot *slot, struct fail *why)
 
 int slots_sweep(struct slots *s, struct fail *why)
 {
-	return 0;
+	DIR *d = fdopendir(slot_dir());
+	struct dirent *e;
+	int swept = 0;
+
+	pthread_mutex_lock(&s->lock);
+	while (d && (e = readdir(d))) {
+		bool known = e->d_name[0] == '.';
+
+		for (unsigned i = 0; i < s->n && !known; i++)
+			known = !strcmp(s->known[i], e->d_name);
+		if (!known && unlinkat(dirfd(d), e->d_name, 0) == 0)
+			swept++;
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (d)
+		closedir(d);
+	return swept;
 }
 
 int slot_connect(const struct slot *slot, int port, struct fail *why)
@@ -362,7 +437,8 @@ int slot_connect(const struct slot *slot, int port, struct fail *why)
 	return fd;
 }
 
-/* --- pool --- */
+/* --- pool; tests/faults has the real one --- */
+#ifndef FAKE_REAL_POOL
 
 struct pool {
 	int fd;
@@ -536,6 +612,8 @@ int initrd_open(struct pool *p, const struct digest *d, struct fail *why)
 {
 	return some_fd();
 }
+
+#endif
 
 /* --- agent --- */
 
