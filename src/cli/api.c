@@ -218,6 +218,20 @@ int api_call(struct cli *c, const char *method, const char *target, json_t *body
 	return api_call_opts(c, method, target, body, &(struct api_opts){ .timeout_ms = 0 }, out, why);
 }
 
+int api_call_shown(struct cli *c, const char *doing, const char *name, const char *method, const char *target, json_t *body, json_t **out,
+	struct fail *why)
+{
+	struct progress_bar *bar;
+	char what[96];
+	int r;
+
+	snprintf(what, sizeof(what), "%s %.63s", doing, name);
+	bar = progress_start(c, what);
+	r = api_call(c, method, target, body, out, why);
+	progress_end(bar);
+	return r;
+}
+
 int api_list(struct cli *c, const char *target, const char *noun, json_t **out, struct fail *why)
 {
 	autojson json_t *all = json_array();

@@ -80,6 +80,9 @@ struct api_opts {
 };
 int api_call_opts(struct cli *c, const char *method, const char *target, json_t *body, const struct api_opts *o,
 	json_t **out, struct fail *why);
+/* api_call() with progress: "DOING NAME" after a moment. */
+int api_call_shown(struct cli *c, const char *doing, const char *name, const char *method, const char *target, json_t *body, json_t **out,
+	struct fail *why);
 /* Headers of every call, at most 8: fills H from index N on and returns the new count. */
 unsigned api_headers(struct cli *c, struct http_header *h, unsigned n);
 /* What a failed answer's body says. Returns the negative errno. */
@@ -121,6 +124,9 @@ void table_cell(struct table *t, const char *fmt, ...) PRINTF(2, 3);
 void table_cell_colour(struct table *t, const char *colour, const char *text);
 void table_print(struct table *t); /* and frees it */
 
+/* "NAME        VALUE", of one thing that is shown. */
+void show_line(struct cli *c, const char *name, const char *fmt, ...) PRINTF(3, 4);
+
 #define AGO_LEN 32
 const char *ago(char out[AGO_LEN], const char *rfc3339);   /* "3 min ago", "in 4 min", "-" */
 const char *span(char out[AGO_LEN], double seconds);	   /* "3 min" */
@@ -131,8 +137,28 @@ const char *get_str(const json_t *o, const char *key); /* "" if absent */
 double get_num(const json_t *o, const char *key);
 bool get_bool(const json_t *o, const char *key);
 
+/* --- sandboxes named on the command line (cmd_sandbox.c) --- */
+char *sandbox_path(const char *id, const char *what); /* "/v1/sandboxes/ID" and WHAT; NULL: ENOMEM */
+/* One call for each id, a line "ID STATE" for each answer; failures are told and the rest goes on. DOING: "pausing", for progress. */
+int each_sandbox(struct cli *c, const char *method, const char *suffix, const char *doing, int argc, char **argv);
+
+/* --- the nouns of the API (list.c) --- */
+enum column_kind { COL_TEXT, COL_NUM, COL_SIZE, COL_AGO, COL_DIGEST, COL_STATE };
+struct column {
+	const char *head, *key; /* head as in table_new(); key may be "digests.image" */
+	enum column_kind kind;
+};
+/* An array of objects as a table. COLS ends with an empty row and has at most 16. */
+void list_rows(struct cli *c, const json_t *list, const struct column *cols);
+/* All pages of a list as a table, or as JSON with --json. NONE (may be NULL): said instead of an empty table on a terminal. */
+int list_print(struct cli *c, const char *target, const char *noun, const struct column *cols, const char *none);
+void print_ids(const json_t *list); /* of strings, or of objects with an id: a line each */
+/* FMT is api_path()'s with one %s, for NAME. */
+int show_one(struct cli *c, const char *fmt, const char *name);
+int remove_each(struct cli *c, const char *fmt, int argc, char **argv);
+
 /* --- progress on stderr (progress.c) ---
- * On a terminal a bar or a spinner, once a second has passed; elsewhere a line whenever the step changes. */
+ * On a terminal a bar or a spinner, once a second has passed; elsewhere a line whenever the step changes, and every 10 s. */
 struct progress_bar;
 struct progress_bar *progress_start(struct cli *c, const char *what);
 void progress_step(struct progress_bar *p, const char *step, double fraction); /* -1: unknown */
@@ -142,6 +168,6 @@ void progress_end(struct progress_bar *p);  /* NULL is fine */
 
 /* --- commands: each stands beside its code --- */
 extern const struct command command_run, command_create, command_ls, command_show, command_exec, command_shell, command_attach,
-	 command_cp, command_forward, command_kill, command_pause, command_wake, command_timeout, command_ps, command_signal, command_watch, command_logs, command_events, command_stats, command_template, command_image, command_key, command_operation, command_host, command_df, command_config, command_context, command_doctor, command_bench, command_bugreport, command_completion, command_version, command_help;
+	 command_cp, command_forward, command_kill, command_pause, command_wake, command_suspend, command_timeout, command_checkpoint, command_snapshot, command_branch, command_rollback, command_tree, command_node, command_export, command_import, command_prune, command_fsck, command_ps, command_signal, command_watch, command_logs, command_events, command_stats, command_template, command_image, command_key, command_operation, command_host, command_df, command_config, command_context, command_doctor, command_bench, command_bugreport, command_completion, command_version, command_help;
 
 #endif

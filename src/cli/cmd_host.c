@@ -97,44 +97,21 @@ static int key_create(struct cli *c, int argc, char **argv)
 
 static int key_ls(struct cli *c, int argc, char **argv)
 {
-	static const char *const heads[] = { "ID", "NAME", "SCOPE", "CREATED", "LAST USED", NULL };
-	autojson json_t *list = NULL;
-	struct fail why = { 0 };
-	struct table *t;
-	char text[AGO_LEN];
-	json_t *v;
-	size_t i;
+	static const struct column cols[] = {
+		{ "ID", "id", COL_TEXT },
+		{ "NAME", "name", COL_TEXT },
+		{ "SCOPE", "scope", COL_TEXT },
+		{ "CREATED", "created_at", COL_AGO },
+		{ "LAST USED", "last_used_at", COL_AGO },
+		{ NULL },
+	};
 
-	if (api_list(c, "/v1/keys", "keys", &list, &why) < 0)
-		return cli_fail(c, &why);
-	if (c->json) {
-		json_print(c, list);
-		return EXIT_OK;
-	}
-	t = table_new(c, heads);
-	json_array_foreach(list, i, v) {
-		table_cell(t, "%s", get_str(v, "id"));
-		table_cell(t, "%s", get_str(v, "name"));
-		table_cell(t, "%s", get_str(v, "scope"));
-		table_cell(t, "%s", ago(text, get_str(v, "created_at")));
-		table_cell(t, "%s", *get_str(v, "last_used_at") ? ago(text, get_str(v, "last_used_at")) : "never");
-	}
-	table_print(t);
-	return EXIT_OK;
+	return list_print(c, "/v1/keys", "keys", cols, NULL);
 }
 
 static int key_rm(struct cli *c, int argc, char **argv)
 {
-	int status = EXIT_OK;
-
-	for (int i = 0; i < argc; i++) {
-		autofree char *path = api_path("/v1/keys/%s", argv[i]);
-		struct fail why = { 0 };
-
-		if (api_call(c, "DELETE", path, NULL, NULL, &why) < 0)
-			status = cli_fail(c, &why);
-	}
-	return status;
+	return remove_each(c, "/v1/keys/%s", argc, argv);
 }
 
 static const struct command *const key_sub[] = {

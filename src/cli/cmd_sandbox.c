@@ -1,15 +1,39 @@
-/* cmd_sandbox.c - create, ls, show, kill, pause, wake, timeout, ps, signal. */
+/* cmd_sandbox.c - create, ls, show, kill, timeout, ps, signal. */
 #include <stdarg.h>
 #include <strings.h>
 
 #include "cli/create.h"
 
-static char *sandbox_path(const char *id, const char *what)
+char *sandbox_path(const char *id, const char *what)
 {
 	autofree char *base = api_path("/v1/sandboxes/%s", id);
 	char *out = NULL;
 
 	return base && asprintf(&out, "%s%s", base, what) >= 0 ? out : NULL;
+}
+
+int each_sandbox(struct cli *c, const char *method, const char *suffix, const char *doing, int argc, char **argv)
+{
+	autojson json_t *all = json_array();
+	int status = EXIT_OK;
+
+	for (int i = 0; i < argc; i++) {
+		autofree char *path = sandbox_path(argv[i], suffix);
+		autojson json_t *sb = NULL;
+		struct fail why = { 0 };
+
+		if (api_call_shown(c, doing, argv[i], method, path, NULL, &sb, &why) < 0) {
+			status = cli_fail(c, &why);
+			continue;
+		}
+		if (c->json)
+			json_array_append(all, sb);
+		else
+			printf("%s %s\n", get_str(sb, "id"), get_str(sb, "state"));
+	}
+	if (c->json)
+		json_print(c, argc == 1 && json_array_size(all) == 1 ? json_array_get(all, 0) : all);
+	return status;
 }
 
 /* --- create --- */
@@ -42,7 +66,8 @@ static int create_run(struct cli *c, int argc, char **argv)
 		double ms = get_num(json_object_get(sb, "phases"), "total");
 
 		printf("%s\n", get_str(sb, "id"));
-		cli_note(c, "%s from %s in %.0f ms (%s), ends %s", get_str(sb, "state"), get_str(sb, "template"), ms,
+		cli_note(c, "%s from %s in %.0f ms (%s), ends %s", get_str(sb, "state"),
+			create_o.create.from ? create_o.create.from : get_str(sb, "template"), ms,
 			get_str(sb, "isolation"), json_is_string(json_object_get(sb, "deadline_at")) ?
 							  ago(ends, get_str(sb, "deadline_at")) : "never");
 	}
@@ -54,6 +79,7 @@ const struct command command_create = {
 	.brief = "Create a sandbox and print its id",
 	.examples = "  id=$(space create -q)\n"
 		    "  space create --timeout 2h --memory 1G --meta job=42\n"
+		    "  space create --from $checkpoint --timeout 1h --on-timeout suspend --auto-wake\n"
 		    "  space create --read-only --tmpfs /work:256M",
 	.run = create_run,
 	OPTS(create_opts, create_o),
@@ -166,20 +192,6 @@ const struct command command_ls = {
 };
 
 /* --- show --- */
-static void show_line(struct cli *c, const char *name, const char *fmt, ...) PRINTF(3, 4);
-static void show_line(struct cli *c, const char *name, const char *fmt, ...)
-{
-	char text[1024];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	printf("%s%-12s%s ", c->colour ? "\033[1m" : "", name, c->colour ? "\033[0m" : "");
-	put_safe(stdout, str_of(text));
-	putchar('\n');
-}
-
 static void show_map(struct cli *c, const char *name, const json_t *map)
 {
 	const char *key;
@@ -242,7 +254,7 @@ static int show_run(struct cli *c, int argc, char **argv)
 	show_map(c, "tmpfs", json_object_get(sb, "tmpfs"));
 	show_time(c, "created", sb, "created_at");
 	show_time(c, "ended", sb, "ended_at");
-	show_time(c, "deadline", sb, "deadline_at");
+	show_time(c, !strcmp(get_str(sb, "on_timeout"), "suspend") ? "suspends" : "deadline", sb, "deadline_at");
 	show_time(c, "last active", sb, "last_active_at");
 	if (get_num(sb, "idle_timeout") > 0)
 		show_line(c, "idle limit", "%s", span(text, get_num(sb, "idle_timeout")));
@@ -264,7 +276,7 @@ const struct command command_show = {
 	.max = 1,
 };
 
-/* --- kill, pause, wake --- */
+/* --- kill, timeout --- */
 static struct {
 	bool all;
 } kill_o;
@@ -272,31 +284,6 @@ static struct {
 static const struct opt kill_opts[] = {
 	{ "all", 'a', OPT_FLAG, offsetof(__typeof__(kill_o), all), NULL, "all sandboxes" },
 };
-
-/* One call for each id; failures are told and the rest goes on. */
-static int each_id(struct cli *c, const char *method, const char *suffix, int argc, char **argv)
-{
-	autojson json_t *all = json_array();
-	int status = EXIT_OK;
-
-	for (int i = 0; i < argc; i++) {
-		autofree char *path = sandbox_path(argv[i], suffix);
-		autojson json_t *sb = NULL;
-		struct fail why = { 0 };
-
-		if (api_call(c, method, path, NULL, &sb, &why) < 0) {
-			status = cli_fail(c, &why);
-			continue;
-		}
-		if (c->json)
-			json_array_append(all, sb);
-		else
-			printf("%s %s\n", get_str(sb, "id"), get_str(sb, "state"));
-	}
-	if (c->json)
-		json_print(c, argc == 1 && json_array_size(all) == 1 ? json_array_get(all, 0) : all);
-	return status;
-}
 
 static int kill_all(struct cli *c)
 {
@@ -311,7 +298,7 @@ static int kill_all(struct cli *c)
 	ids = calloc(n + 1, sizeof(*ids));
 	for (size_t i = 0; ids && i < n; i++)
 		ids[i] = (char *)get_str(json_array_get(list, i), "id");
-	return each_id(c, "DELETE", "", ids ? (int)n : 0, ids);
+	return each_sandbox(c, "DELETE", "", "ending", ids ? (int)n : 0, ids);
 }
 
 static int kill_run(struct cli *c, int argc, char **argv)
@@ -320,17 +307,7 @@ static int kill_run(struct cli *c, int argc, char **argv)
 		return argc ? cli_usage(c, "kill: --all and an id: one of both") : kill_all(c);
 	if (!argc)
 		return cli_usage(c, "kill needs an id: space kill ID…, or --all");
-	return each_id(c, "DELETE", "", argc, argv);
-}
-
-static int pause_run(struct cli *c, int argc, char **argv)
-{
-	return each_id(c, "POST", "/pause", argc, argv);
-}
-
-static int wake_run(struct cli *c, int argc, char **argv)
-{
-	return each_id(c, "POST", "/wake", argc, argv);
+	return each_sandbox(c, "DELETE", "", "ending", argc, argv);
 }
 
 const struct command command_kill = {
@@ -343,27 +320,6 @@ const struct command command_kill = {
 	.run = kill_run,
 	OPTS(kill_opts, kill_o),
 	.stop_after = -1,
-	.max = -1,
-};
-
-const struct command command_pause = {
-	.name = "pause",
-	.args = "ID…",
-	.brief = "Let sandboxes stand still; they keep their memory",
-	.run = pause_run,
-	.stop_after = -1,
-	.min = 1,
-	.max = -1,
-};
-
-const struct command command_wake = {
-	.name = "wake",
-	.alias = "resume",
-	.args = "ID…",
-	.brief = "Let paused sandboxes go on",
-	.run = wake_run,
-	.stop_after = -1,
-	.min = 1,
 	.max = -1,
 };
 

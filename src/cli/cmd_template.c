@@ -1,58 +1,7 @@
-/* cmd_template.c - template, image, operation, df: what sandboxes are made of. */
+/* cmd_template.c - template, image, operation: what sandboxes are made of. */
 #include <limits.h>
 
 #include "cli/create.h"
-
-static const char *short_digest(char out[32], const char *digest)
-{
-	const char *hex = strncmp(digest, "sha256:", 7) ? digest : digest + 7;
-
-	snprintf(out, 32, "%.12s", hex);
-	return out;
-}
-
-static int list_json(struct cli *c, const char *target, const char *noun, json_t **list)
-{
-	struct fail why = { 0 };
-
-	if (api_list(c, target, noun, list, &why) < 0)
-		return cli_fail(c, &why);
-	if (c->json)
-		json_print(c, *list);
-	return EXIT_OK;
-}
-
-static int show_one(struct cli *c, const char *fmt, const char *name)
-{
-	autofree char *path = api_path(fmt, name);
-	autofree char *text = NULL;
-	autojson json_t *out = NULL;
-	struct fail why = { 0 };
-
-	if (api_call(c, "GET", path, NULL, &out, &why) < 0)
-		return cli_fail(c, &why);
-	if (c->json) {
-		json_print(c, out);
-		return EXIT_OK;
-	}
-	text = json_dumps(out, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
-	printf("%s\n", text ? text : "");
-	return EXIT_OK;
-}
-
-static int remove_each(struct cli *c, const char *fmt, int argc, char **argv)
-{
-	int status = EXIT_OK;
-
-	for (int i = 0; i < argc; i++) {
-		autofree char *path = api_path(fmt, argv[i]);
-		struct fail why = { 0 };
-
-		if (api_call(c, "DELETE", path, NULL, NULL, &why) < 0)
-			status = cli_fail(c, &why);
-	}
-	return status;
-}
 
 static int build(struct cli *c, const char *target, json_t *body, const char *what, const char *noun, bool detach)
 {
@@ -85,29 +34,19 @@ static int build(struct cli *c, const char *target, json_t *body, const char *wh
 /* --- templates --- */
 static int template_ls(struct cli *c, int argc, char **argv)
 {
-	static const char *const heads[] = { "NAME", ">VERSION", ">CPU", ">MEMORY", ">DISK", ">STORED", "IMAGE", "CREATED", NULL };
-	autojson json_t *list = NULL;
-	int status = list_json(c, "/v1/templates", "templates", &list);
-	struct table *t;
-	char text[AGO_LEN];
-	json_t *v;
-	size_t i;
+	static const struct column cols[] = {
+		{ "NAME", "name", COL_TEXT },
+		{ ">VERSION", "version", COL_NUM },
+		{ ">CPU", "vcpu", COL_NUM },
+		{ ">MEMORY", "memory", COL_SIZE },
+		{ ">DISK", "disk", COL_SIZE },
+		{ ">STORED", "bytes", COL_SIZE },
+		{ "IMAGE", "digests.image", COL_DIGEST },
+		{ "CREATED", "created_at", COL_AGO },
+		{ NULL },
+	};
 
-	if (status != EXIT_OK || c->json)
-		return status;
-	t = table_new(c, heads);
-	json_array_foreach(list, i, v) {
-		table_cell(t, "%s", get_str(v, "name"));
-		table_cell(t, "%.0f", get_num(v, "version"));
-		table_cell(t, "%.0f", get_num(v, "vcpu"));
-		table_cell(t, "%s", size_text(text, get_num(v, "memory")));
-		table_cell(t, "%s", size_text(text, get_num(v, "disk")));
-		table_cell(t, "%s", size_text(text, get_num(v, "bytes")));
-		table_cell(t, "%s", short_digest(text, get_str(json_object_get(v, "digests"), "image")));
-		table_cell(t, "%s", ago(text, get_str(v, "created_at")));
-	}
-	table_print(t);
-	return EXIT_OK;
+	return list_print(c, "/v1/templates", "templates", cols, NULL);
 }
 
 static int template_show(struct cli *c, int argc, char **argv)
@@ -190,25 +129,15 @@ const struct command command_template = {
 /* --- images --- */
 static int image_ls(struct cli *c, int argc, char **argv)
 {
-	static const char *const heads[] = { "NAME", "DIGEST", ">SIZE", "CREATED", NULL };
-	autojson json_t *list = NULL;
-	int status = list_json(c, "/v1/images", "images", &list);
-	struct table *t;
-	char text[AGO_LEN];
-	json_t *v;
-	size_t i;
+	static const struct column cols[] = {
+		{ "NAME", "name", COL_TEXT },
+		{ "DIGEST", "digest", COL_DIGEST },
+		{ ">SIZE", "bytes", COL_SIZE },
+		{ "CREATED", "created_at", COL_AGO },
+		{ NULL },
+	};
 
-	if (status != EXIT_OK || c->json)
-		return status;
-	t = table_new(c, heads);
-	json_array_foreach(list, i, v) {
-		table_cell(t, "%s", *get_str(v, "name") ? get_str(v, "name") : "-");
-		table_cell(t, "%s", short_digest(text, get_str(v, "digest")));
-		table_cell(t, "%s", size_text(text, get_num(v, "bytes")));
-		table_cell(t, "%s", ago(text, get_str(v, "created_at")));
-	}
-	table_print(t);
-	return EXIT_OK;
+	return list_print(c, "/v1/images", "images", cols, NULL);
 }
 
 static int image_show(struct cli *c, int argc, char **argv)
@@ -298,28 +227,18 @@ const struct command command_image = {
 /* --- operations --- */
 static int operation_ls(struct cli *c, int argc, char **argv)
 {
-	static const char *const heads[] = { "ID", "KIND", "TARGET", "STATE", "STEP", "BEGAN", NULL };
-	autojson json_t *list = NULL;
-	int status = list_json(c, "/v1/operations", "operations", &list);
-	struct table *t;
-	char text[AGO_LEN];
-	json_t *v;
-	size_t i;
+	static const struct column cols[] = {
+		{ "ID", "id", COL_TEXT },
+		{ "KIND", "kind", COL_TEXT },
+		{ "TARGET", "target", COL_TEXT },
+		{ "STATE", "state", COL_STATE },
+		{ "STEP", "step", COL_TEXT },
+		{ "ERROR", "error.message", COL_TEXT },
+		{ "BEGAN", "created_at", COL_AGO },
+		{ NULL },
+	};
 
-	if (status != EXIT_OK || c->json)
-		return status;
-	t = table_new(c, heads);
-	json_array_foreach(list, i, v) {
-		table_cell(t, "%s", get_str(v, "id"));
-		table_cell(t, "%s", get_str(v, "kind"));
-		table_cell(t, "%s", get_str(v, "target"));
-		table_cell_colour(t, state_colour(get_str(v, "state")), get_str(v, "state"));
-		table_cell(t, "%.60s", *get_str(json_object_get(v, "error"), "message") ? get_str(json_object_get(v, "error"), "message") :
-									     get_str(v, "step"));
-		table_cell(t, "%s", ago(text, get_str(v, "created_at")));
-	}
-	table_print(t);
-	return EXIT_OK;
+	return list_print(c, "/v1/operations", "operations", cols, NULL);
 }
 
 static int operation_wait_run(struct cli *c, int argc, char **argv)
@@ -349,53 +268,4 @@ const struct command command_operation = {
 	.alias = "op",
 	.brief = "Operations: builds and other slow work",
 	.sub = operation_sub,
-};
-
-/* --- df --- */
-static void df_rows(struct table *t, const char *kind, const json_t *list)
-{
-	char text[AGO_LEN];
-	json_t *v;
-	size_t i;
-
-	json_array_foreach((json_t *)list, i, v) {
-		table_cell(t, "%s", kind);
-		table_cell(t, "%s", get_str(v, "name"));
-		table_cell(t, "%s", size_text(text, get_num(v, "bytes")));
-	}
-}
-
-static int df_run(struct cli *c, int argc, char **argv)
-{
-	static const char *const heads[] = { "WHAT", "NAME", ">SIZE", NULL };
-	autojson json_t *host = NULL, *images = NULL, *templates = NULL;
-	struct fail why = { 0 };
-	struct table *t;
-	char used[AGO_LEN], total[AGO_LEN];
-	json_t *pool;
-
-	if (api_call(c, "GET", "/v1/host", NULL, &host, &why) < 0 || api_list(c, "/v1/images", "images", &images, &why) < 0 ||
-		api_list(c, "/v1/templates", "templates", &templates, &why) < 0)
-		return cli_fail(c, &why);
-	pool = json_object_get(host, "pool");
-	if (c->json) {
-		autojson json_t *all = json_pack("{s:O,s:O,s:O}", "pool", pool, "images", images, "templates", templates);
-
-		json_print(c, all);
-		return EXIT_OK;
-	}
-	t = table_new(c, heads);
-	df_rows(t, "image", images);
-	df_rows(t, "template", templates);
-	table_print(t);
-	printf("\npool: %s free of %s (%s)\n", size_text(used, get_num(pool, "bytes_free")),
-		size_text(total, get_num(pool, "bytes_total")), get_str(pool, "clone"));
-	return EXIT_OK;
-}
-
-const struct command command_df = {
-	.name = "df",
-	.brief = "Show what takes the room on the host's disk",
-	.run = df_run,
-	.stop_after = -1,
 };

@@ -44,8 +44,9 @@ static json_t *tmpfs_json(const struct opt_list *l, struct fail *why)
 
 json_t *create_request(const struct create_o *o, struct fail *why)
 {
-	autojson json_t *b = json_pack("{s:s*,s:s*,s:s*,s:s*,s:s*,s:s*}", "template", o->template, "name", o->name, "timeout",
-		o->timeout, "idle_timeout", o->idle_timeout, "memory", o->memory, "disk", o->disk);
+	autojson json_t *b = json_pack("{s:s*,s:s*,s:s*,s:s*,s:s*,s:s*,s:s*,s:s*}", "template", o->template,
+		o->disk_only ? "snapshot" : "checkpoint", o->from, "name", o->name, "timeout", o->timeout, "idle_timeout",
+		o->idle_timeout, "on_timeout", o->on_timeout, "memory", o->memory, "disk", o->disk);
 	const struct {
 		const char *key;
 		const struct opt_list *list;
@@ -57,6 +58,12 @@ json_t *create_request(const struct create_o *o, struct fail *why)
 	};
 	bool bad = !b;
 
+	if (o->from && o->template)
+		bad = fail_here(why, -EINVAL, "--from and --template: one of both") < 0;
+	else if (o->disk_only && !o->from)
+		bad = fail_here(why, -EINVAL, "--disk-only goes with --from NODE; --disk SIZE is how large the disk is") < 0;
+	else if (o->on_timeout && strcmp(o->on_timeout, "kill") && strcmp(o->on_timeout, "suspend"))
+		bad = fail_here(why, -EINVAL, "--on-timeout: kill or suspend, not \"%.40s\"", o->on_timeout) < 0;
 	for (size_t i = 0; i < ARRAY_LEN(maps); i++) {
 		if (!maps[i].v)
 			bad = true;
@@ -91,25 +98,56 @@ static void explain_template(struct cli *c, struct fail *why)
 		fail_remedy(why, "space image build base && space template build base --image base");
 }
 
-int sandbox_create(struct cli *c, json_t *body, json_t **out, struct fail *why)
+int api_make(struct cli *c, const char *target, json_t *body, const char *what, json_t **out, struct fail *why)
 {
-	struct progress_bar *bar = progress_start(c, "starting the sandbox");
+	struct progress_bar *bar = progress_start(c, what);
 	char key[ID_LEN + 1];
 	struct api_opts o = { .header = { { "Idempotency-Key", key } } };
 	int r = -EIO;
 
 	id_make(key, 'k');
 	for (int attempt = 0; attempt < 4; attempt++) {
-		r = api_call_opts(c, "POST", "/v1/sandboxes", json_incref(body), &o, out, why);
+		r = api_call_opts(c, "POST", target, json_incref(body), &o, out, why);
 		if (r == 0 || why->code != ERR_daemon_down || attempt == 3)
 			break;
-		/* Broken off while the daemon worked: the same key gives the sandbox it made, if it did. */
+		/* Broken off while the daemon worked: the same key gives what it made, if it did. */
 		if (!strstr(why->msg, "broke off"))
 			break;
 		cli_sleep(c, 300 << attempt);
 	}
 	progress_end(bar);
 	json_decref(body);
+	return r;
+}
+
+/* A snapshot has no memory to continue from, whatever the caller thought it was. */
+static int from_by_kind(struct cli *c, json_t *body, struct fail *why)
+{
+	const char *from = json_string_value(json_object_get(body, "checkpoint"));
+	autofree char *path = NULL;
+	autojson json_t *node = NULL;
+	int r;
+
+	if (!from)
+		return 0;
+	path = api_path("/v1/checkpoints/%s", from);
+	r = api_call(c, "GET", path, NULL, &node, why);
+	if (r == 0 && !strcmp(get_str(node, "kind"), "snapshot")) {
+		json_object_set_new(body, "snapshot", json_string(from));
+		json_object_del(body, "checkpoint");
+	}
+	return r;
+}
+
+int sandbox_create(struct cli *c, json_t *body, json_t **out, struct fail *why)
+{
+	int r = from_by_kind(c, body, why);
+
+	if (r < 0) {
+		json_decref(body);
+		return r;
+	}
+	r = api_make(c, "/v1/sandboxes", body, "starting the sandbox", out, why);
 	if (r < 0 && why->code == ERR_template_not_found)
 		explain_template(c, why);
 	return r;

@@ -11,7 +11,11 @@ static const struct {
 } groups[] = {
 	{ "Sandboxes",
 		(const struct command *const[]){ &command_run, &command_create, &command_ls, &command_show, &command_kill,
-			&command_pause, &command_wake, &command_timeout, NULL } },
+			&command_timeout, NULL } },
+	{ "Their state",
+		(const struct command *const[]){ &command_pause, &command_suspend, &command_wake, &command_checkpoint, &command_snapshot,
+			&command_branch, &command_rollback, &command_tree, &command_node, &command_export, &command_import, &command_prune,
+			&command_fsck, NULL } },
 	{ "Inside a sandbox",
 		(const struct command *const[]){ &command_exec, &command_shell, &command_attach, &command_ps,
 			&command_signal, &command_cp, &command_watch, &command_forward, &command_logs, &command_events,

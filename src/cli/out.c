@@ -168,6 +168,19 @@ const char *state_colour(const char *state)
 	return "33";
 }
 
+void show_line(struct cli *c, const char *name, const char *fmt, ...)
+{
+	char text[1024];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	printf("%s%-12s%s ", c->colour ? "\033[1m" : "", name, c->colour ? "\033[0m" : "");
+	put_safe(stdout, str_of(text));
+	putchar('\n');
+}
+
 /* --- tables --- */
 struct cell {
 	char *text;

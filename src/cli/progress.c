@@ -66,13 +66,13 @@ static void bar_draw(struct progress_bar *p)
 	p->shown = true;
 }
 
-/* Without a terminal: a line when a named step changes, and one every 10 s so that a log shows life. */
+/* Without a terminal: a line when a named step changes, and one every 10 s so that a log shows life; bytes only the latter. */
 static void line_draw(struct progress_bar *p)
 {
 	int64_t now = mono_ms();
 	char text[256];
 
-	if (!p->step[0])
+	if (!p->step[0] && !p->counts)
 		return;
 	if (!strcmp(p->step, p->printed) && now - p->printed_ms < 10000)
 		return;

@@ -241,3 +241,93 @@ TEST(pairs)
 		CHECK_STR(get_str(k, "SPACE_TEST_VALUE"), "7");
 	}
 }
+
+/* What a create asks for, by its options; or the sentence that refuses them. */
+TEST(create_bodies)
+{
+	static const struct {
+		struct create_o o;
+		const char *says; /* the body, or the message */
+		bool bad;
+	} rows[] = {
+		{ { .template = NULL }, "{}", false },
+		{ { .template = "web", .timeout = "2h", .auto_wake = true }, "{\"template\":\"web\",\"timeout\":\"2h\",\"auto_wake\":true}", false },
+		{ { .from = "n1" }, "{\"checkpoint\":\"n1\"}", false },
+		{ { .from = "n1", .disk_only = true }, "{\"snapshot\":\"n1\"}", false },
+		{ { .from = "n1", .disk = "8G" }, "{\"checkpoint\":\"n1\",\"disk\":\"8G\"}", false },
+		{ { .on_timeout = "suspend" }, "{\"on_timeout\":\"suspend\"}", false },
+		{ { .on_timeout = "kill" }, "{\"on_timeout\":\"kill\"}", false },
+		{ { .on_timeout = "pause" }, "--on-timeout: kill or suspend, not \"pause\"", true },
+		{ { .from = "n1", .template = "web" }, "--from and --template: one of both", true },
+		{ { .disk_only = true }, "--disk-only goes with --from NODE; --disk SIZE is how large the disk is", true },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct fail why = { 0 };
+		autojson json_t *body = create_request(&rows[i].o, &why);
+		autofree char *text = body ? json_dumps(body, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
+
+		test_row("row %zu", i);
+		CHECK_INT(!body, rows[i].bad);
+		CHECK_STR(text ? text : why.msg, rows[i].says);
+	}
+	test_row(NULL);
+}
+
+TEST(branch_bodies)
+{
+	struct opt_list none = { 0 }, meta = { 1, { "try=7" } }, bad = { 1, { "x" } };
+	static const struct {
+		int64_t n;
+		const char *label, *timeout, *says;
+	} rows[] = {
+		{ 0, NULL, NULL, "{\"count\":1}" },
+		{ 10, NULL, NULL, "{\"count\":10}" },
+		{ 2, "fan-out", "10m", "{\"count\":2,\"label\":\"fan-out\",\"timeout\":\"10m\"}" },
+	};
+	struct fail why = { 0 };
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		autojson json_t *body = branch_request(rows[i].n, rows[i].label, rows[i].timeout, &none, &why);
+		autofree char *text = json_dumps(body, JSON_COMPACT | JSON_PRESERVE_ORDER);
+
+		CHECK_STR(text, rows[i].says);
+	}
+	{
+		autojson json_t *body = branch_request(0, NULL, NULL, &meta, &why);
+
+		CHECK_STR(get_str(json_object_get(body, "metadata"), "try"), "7");
+	}
+	CHECK(branch_request(0, NULL, NULL, &bad, &why) == NULL);
+	CHECK(branch_request(0, "\xff", NULL, &none, &why) == NULL);
+}
+
+TEST(prune_bodies)
+{
+	static const struct {
+		const char *older, *kind;
+		bool dry;
+		const char *says;
+		bool bad;
+	} rows[] = {
+		{ "7d", NULL, false, "{\"older_than\":\"7d\",\"dry_run\":false}", false },
+		{ "0", "snapshot", true, "{\"older_than\":\"0\",\"dry_run\":true,\"kinds\":[\"snapshot\"]}", false },
+		{ "1h", "snapshot,checkpoint", false,
+			"{\"older_than\":\"1h\",\"dry_run\":false,\"kinds\":[\"snapshot\",\"checkpoint\"]}", false },
+		{ NULL, NULL, false, "--older-than TIME says which: space prune --older-than 7d (0: all that nothing needs)", true },
+		{ "soon", NULL, false, "--older-than: a time such as 12h or 7d, not \"soon\"", true },
+		{ "7d", "template", false, "--kind: checkpoint or snapshot, not \"template\"", true },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct opt_list kinds = { rows[i].kind ? 1 : 0, { rows[i].kind } };
+		struct fail why = { 0 };
+		autojson json_t *body = prune_request(rows[i].older, &kinds, rows[i].dry, &why);
+		autofree char *text = body ? json_dumps(body, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
+
+		test_row("row %zu", i);
+		CHECK_INT(!body, rows[i].bad);
+		CHECK_STR(text ? text : why.msg, rows[i].says);
+	}
+	test_row(NULL);
+}
