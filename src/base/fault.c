@@ -41,6 +41,7 @@ static const char *file;	/* of the rules; NULL: fault_rules() alone */
 static struct stat file_was;
 static pid_t self;		/* whom "kill" means: not a child of ours between its fork and its exec */
 static pid_t last_monitor;
+static void (*tell)(const char *point);
 static __thread pid_t monitor;
 static __thread int injected;
 
@@ -138,12 +139,14 @@ static void write_trace(const char *name)
 		abort();
 }
 
-static void strike(const struct rule *r)
+static void strike(const struct rule *r, const char *name)
 {
 	pid_t m = monitor ? monitor : last_monitor;
 	char done[600];
 
 	fired = true;
+	if (tell)
+		tell(name);
 	if (file && (r->action != ACT_ERRNO || !(r->onwards || r->every))) {
 		snprintf(done, sizeof(done), "%s.fired", file);
 		rename(file, done);
@@ -176,7 +179,7 @@ static int pass(const char *name)
 		r->passed++;
 		if (!(r->every ? r->passed % r->count == 0 : r->onwards ? r->passed >= r->count : r->passed == r->count))
 			continue;
-		strike(r);
+		strike(r, name);
 		if (r->action == ACT_ERRNO)
 			err = r->err;
 	}
@@ -268,4 +271,9 @@ unsigned long fault_passes(void)
 bool fault_fired(void)
 {
 	return fired;
+}
+
+void fault_tell(void (*fn)(const char *point))
+{
+	tell = fn;
 }

@@ -40,6 +40,7 @@ void fault_monitor(pid_t pid);
 int fault_rules(const char *text);
 unsigned long fault_passes(void); /* since the rules were set */
 bool fault_fired(void);
+void fault_tell(void (*fn)(const char *point)); /* called before an action strikes */
 
 /* The call returns -1 and sets errno. */
 #define FAULT(call)                                                                                        \

@@ -70,21 +70,30 @@ static int copy_file(int from_dir, const char *from, int to_dir, const char *to)
 	return out < 0 ? -errno : file_dup(out, in, &cloned);
 }
 
-/* Two forks: the monitor is init's child, and outlives whoever started it. */
-static pid_t detached(void)
+/* Two forks: the monitor is init's child, and outlives whoever started it. It waits on *GO until its pid has been noted, and ends when whoever is
+ * about to note it dies: nobody could find it again. FAKE/born/PID says that it was there. */
+static pid_t detached(int *go)
 {
-	int p[2];
+	int p[2], gate[2];
 	pid_t pid = -1, mid;
+	char path[128], c;
 
-	if (pipe2(p, O_CLOEXEC) < 0)
+	snprintf(path, sizeof(path), "%s/born", fake.dir);
+	mkdir(path, 0700);
+	if (pipe2(p, O_CLOEXEC) < 0 || pipe2(gate, O_CLOEXEC) < 0)
 		return -1;
 	mid = fork();
 	if (mid == 0) {
 		pid = fork();
 		if (pid == 0) {
 			setsid();
+			dup2(gate[0], 0);
 			for (int fd = 3; fd < 256; fd++)
 				close(fd);
+			snprintf(path, sizeof(path), "%s/born/%d", fake.dir, (int)getpid());
+			close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+			if (read(0, &c, 1) != 1)
+				_exit(0);
 			for (;;)
 				pause();
 		}
@@ -93,10 +102,12 @@ static pid_t detached(void)
 		_exit(0);
 	}
 	close(p[1]);
+	close(gate[0]);
 	if (read(p[0], &pid, sizeof(pid)) != sizeof(pid))
 		pid = -1;
 	close(p[0]);
 	waitpid(mid, NULL, 0);
+	*go = gate[1];
 	return pid;
 }
 
@@ -104,16 +115,19 @@ static int f_prepare(const struct vm_spec *spec, struct vm **out, struct fail *w
 {
 	struct vm *vm;
 	char text[64];
+	int go;
 
 	atomic_fetch_add(&fake.prepares, 1);
 	if (take(&fake.prepare_fails))
 		return fail_as(why, ERR_host_unsuitable, "the monitor does not start (as the test wishes)");
 	vm = calloc(1, sizeof(*vm));
-	vm->pid = detached();
+	vm->pid = detached(&go);
 	vm->pidfd = pidfd_of(vm->pid);
 	snprintf(vm->run_dir, sizeof(vm->run_dir), "%s", spec->run_dir);
 	snprintf(text, sizeof(text), "%d", vm->pid);
 	note(spec->run_dir, "pid", text);
+	(void)!write(go, "g", 1);
+	close(go);
 	FAULT_MONITOR(vm->pid);
 	if (spec->disk_fd >= 0) {
 		char link[40];
