@@ -3,6 +3,8 @@
 _space_commands() { space help "$@" 2>/dev/null | sed -n 's/^  \([a-z][a-z ]*[a-z]\)   *[A-Z].*/\1/p' | sed 's/.* //'; }
 _space_options() { space help "$@" 2>/dev/null | grep -o -- '^  *\(-[a-zA-Z], \)\?--[a-z-]*' | grep -o -- '--[a-z-]*'; }
 _space_ids() { space ls -q 2>/dev/null; }
+# Ids of nodes, and their labels as far as they are plain words.
+_space_nodes() { space node ls 2>/dev/null | awk -F'  +' 'NR > 1 { print $1; if ($3 ~ /^[A-Za-z0-9][A-Za-z0-9._-]*$/) print $3 }'; }
 _space_names() { space "$1" ls 2>/dev/null | sed 1d | cut -d' ' -f1; }
 
 _space() {
@@ -25,11 +27,15 @@ _space() {
     return 0
   fi
   case $cmd in
-    template | image | key | context | config | operation)
+    template | image | key | context | config | operation | node)
       if [[ -z $sub ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$(_space_commands "$cmd")" -- "$cur")
       elif [[ $cur == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$(_space_options "$cmd" "$sub")" -- "$cur")
+      elif [[ $cmd == node && $sub == ls ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$(_space_ids)" -- "$cur")
+      elif [[ $cmd == node ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$(_space_nodes)" -- "$cur")
       elif [[ $sub == show || $sub == rm || $sub == use || $sub == wait ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$(_space_names "$cmd")" -- "$cur")
       fi
@@ -55,10 +61,34 @@ _space() {
         return 0
       fi
       ;;
+    --from)
+      mapfile -t COMPREPLY < <(compgen -W "$(_space_nodes)" -- "$cur")
+      return 0
+      ;;
+    --on-timeout)
+      mapfile -t COMPREPLY < <(compgen -W 'kill suspend' -- "$cur")
+      return 0
+      ;;
   esac
   case $cmd in
-    show | shell | pause | wake | kill | stats | events | logs | timeout | exec | attach | ps | signal | watch | forward)
-      if [[ -z $sub || $cmd == kill || $cmd == pause || $cmd == wake || $cmd == stats ]]; then
+    export)
+      mapfile -t COMPREPLY < <(compgen -W "$(_space_nodes)" -- "$cur")
+      ;;
+    import)
+      mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+      ;;
+    tree)
+      mapfile -t COMPREPLY < <(compgen -W "$(_space_ids; _space_nodes)" -- "$cur")
+      ;;
+    rollback)
+      if [[ -z $sub ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$(_space_ids)" -- "$cur")
+      elif ((${#words[@]} == 0)); then
+        mapfile -t COMPREPLY < <(compgen -W "$(_space_nodes)" -- "$cur")
+      fi
+      ;;
+    show | shell | pause | wake | suspend | checkpoint | snapshot | branch | kill | stats | events | logs | timeout | exec | attach | ps | signal | watch | forward)
+      if [[ -z $sub || $cmd == kill || $cmd == pause || $cmd == wake || $cmd == suspend || $cmd == stats ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$(_space_ids)" -- "$cur")
       fi
       ;;

@@ -211,7 +211,7 @@ const struct command command_branch = {
 	.args = "ID",
 	.brief = "Make siblings that continue from this instant of a sandbox, and print their ids",
 	.detail = "The sandbox itself goes on untouched. Each sibling is a new machine: its own id, address, hostname, tokens and randomness.\n"
-		  "The exit status is 1 if one of them did not start; those that did are printed and live.",
+		  "The exit status is 1 if one of them did not start; those that did are printed and live. space fork is the same.",
 	.examples = "  for i in $(space branch $id -n 10); do space exec -d $i -- ./try-something $i; done",
 	.run = branch_run,
 	OPTS(branch_opts, branch_o),
