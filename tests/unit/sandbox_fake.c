@@ -115,7 +115,7 @@ static int f_prepare(const struct vm_spec *spec, struct vm **out, struct fail *w
 {
 	struct vm *vm;
 	char text[64];
-	int go;
+	int go = -1;
 
 	atomic_fetch_add(&fake.prepares, 1);
 	if (take(&fake.prepare_fails))
