@@ -37,6 +37,7 @@ struct build {
 	int node_fd;
 	struct node node;
 	struct vm_saved saved;
+	struct tree_node *entry; /* pinned, once it is recorded */
 	bool busy;	 /* a job, call or child is under way */
 	struct fail why; /* once it has failed or was stopped */
 };

@@ -13,6 +13,7 @@
 #include "store/store.h"
 
 #define AGENT_PORT 49983
+#define AGENT_PROTOCOL 2		  /* what /init of our agents says (agent/agent.h); a checkpoint with another one in its memory is not started */
 #define AGENT_CONNECT_MS 1400		  /* a guest whose network is gone is found out in this time */
 #define INIT_TIMEOUT_MS 30000		  /* from running vCPUs to the answer of /init */
 #define BOOT_TIMEOUT_MS 180000		  /* the same for a cold boot; emulation on a busy host is slow */
@@ -22,12 +23,14 @@
 #define EVENTS_PER_SANDBOX 1000
 #define EVENTS_MAX 200000
 #define SANDBOX_BUCKETS 1024
+#define NODE_BUCKETS 4096
 #define TAG_START "space.start"		  /* the template's start command: no sign of activity */
 
 struct sandbox_core;
 struct machine;
 struct source;
 struct tmpl;
+struct tree_node;
 struct variant;
 struct build;
 
@@ -64,7 +67,13 @@ struct space {
 	uint64_t creates, create_failures, kills;
 	uint64_t memory_limit, memory_reserved; /* the limit has overcommit in it */
 	uint64_t randoms[1024];			/* what guests drew at their /init, newest over oldest */
-	unsigned nrandoms;
+	uint64_t boots[1024];			/* … and the boot tokens that they drew, alike */
+	unsigned nrandoms, nboots;
+
+	struct tree_node **node_hash; /* NODE_BUCKETS of them */
+	bool nodes_sorted, verifying;
+	struct later *verify;
+	uint64_t checkpoints, suspends, wakes;
 
 	struct link templates, nodes, builds, children, sources, ready, operations, subs, keys;
 	unsigned noperations;
@@ -135,6 +144,7 @@ struct source {
 	unsigned refs;
 	char tenant[32]; /* memory pages are shared within a tenant only */
 	struct node node;
+	bool template; /* a template's: says what helps when it does not fit this host */
 	bool loaded;
 	struct machine_files files;
 	struct link waiting;
@@ -145,6 +155,15 @@ void source_get(struct space *sp, const char *tenant, const char *node, source_f
 struct source *source_ref(struct source *s);
 void source_unref(struct source *s);
 void source_forget(struct space *sp, const char *node); /* the node goes away: nothing is kept for later */
+/* Blocking, for one machine alone: N->id's files into F, which machine_files_close() gives back, also after a failure; the rest of N is read. BOOT: kernel and
+ * initramfs as new templates have them, and its disk. TEMPLATE only chooses the words of a refusal. MEMFD: the memory as a sealed memfd, else -1. */
+int node_files_open(struct space *sp, struct node *n, bool template, bool boot, bool memfd, struct machine_files *f, struct fail *why);
+void machine_files_close(struct machine_files *f);
+/* Blocking: M, which is new, started from its own copy of node ID. Its sizes are the node's; those of one that boots are set already, and its disk becomes
+ * TARGET bytes at least. N gets what was read. */
+int machine_from_node(struct machine *m, const char *id, bool boot, uint64_t target, struct node *n, struct fail *why);
+/* Can it be started here at all? As far as its record says. ERR_checkpoint_mismatch, checkpoint_damaged, or bad_request for one without memory. */
+int node_startable(struct space *sp, const struct checkpoint *k, bool boot, struct fail *why);
 void sources_clear(struct space *sp);
 
 /* --- ready monitors (ready.c) --- */
@@ -169,10 +188,12 @@ struct waiter {
 
 struct identity {
 	char id[24], hostname[64], machine_id[33], token[65];
+	char boot_token[65]; /* the guest's own, of its last start; empty: not known */
 	int64_t generation;
 };
 
 struct port_way;
+struct revival;
 struct start;
 
 struct sandbox_core {
@@ -195,7 +216,13 @@ struct sandbox_core {
 	struct fail fail; /* of a failed one */
 	struct waiter *creators, *killers;
 	struct start *start;
-	bool doing;  /* a pause or wake is under way */
+	bool doing;  /* a pause, wake, suspension, checkpoint, branch or rollback is under way */
+	struct turn *turn;	/* which of those that change its state */
+	char initrd_digest[65]; /* of the nodes that are saved of it */
+	char lies_in[24];	/* the node of a suspended one, from the record that says SUSPENDED until the one that says RUNNING */
+	bool continues;		/* started from a checkpoint: its processes, their output and its mounts go on */
+	bool booting;		/* its first /init waits for a boot */
+	struct revival *revival; /* revive() is under way */
 	bool stuck_asked; /* pause_if_stuck() is under way */
 	bool ending; /* core_end() was called */
 	struct http_endpoint *agent;
@@ -222,19 +249,28 @@ bool state_may(enum sandbox_state from, enum sandbox_state to);
 void core_move(struct sandbox_core *c, enum sandbox_state to, const char *reason, store_done_fn *done, void *arg);
 /* Writes the record again without a move, with an event if TYPE is not NULL. */
 void core_save(struct sandbox_core *c, const char *type, store_done_fn *done, void *arg);
+int core_put(struct sandbox_core *c, struct store_txn *t); /* its record as it is now, into T */
 int core_load(struct space *sp, struct str body, struct fail *why); /* record.c: a record read back */
 int core_write(const struct sandbox_core *c, enum sandbox_state as, struct buf *out);
 void core_release_memory(struct sandbox_core *c);
 int waiter_add(struct waiter **list, sandbox_done_fn *done, void *arg);
 void waiters_call(struct waiter **list, struct sandbox *sb, const struct fail *why);
 
-/* start.c: from admitted to running. V is NULL for none (then it fails). */
-/* BOOT_MS: how long it took to boot and save a machine of this size first; 0: there was one. */
-void start_begin(struct sandbox_core *c, struct machine *ready, struct variant *v, int64_t t0_ns, double boot_ms);
+/* start.c: from admitted to running. NODE: what it starts from when READY is NULL. BOOT: from its disk alone.
+ * BOOT_MS: how long it took to boot and save a machine of this size first; 0: there was one. */
+void start_begin(struct sandbox_core *c, struct machine *ready, const char *node, bool boot, int64_t t0_ns, double boot_ms);
 void start_interrupt(struct sandbox_core *c, const char *reason, const struct fail *why); /* a kill, or the monitor's end */
+
+/* create.c */
+int admit(struct space *sp, uint64_t bytes, struct fail *why); /* one sandbox more, of BYTES: is there room? */
+/* What one that is started from N takes over of the guest in it: user, directory, environment, size, … */
+int core_from_node(struct sandbox_core *c, const struct tree_node *n);
+json_t *core_guest(const struct sandbox_core *c); /* that, for the node that is saved of C: n->guest */
+int check_metadata(json_t *o, struct fail *why);
 
 /* identity.c */
 void identity_new(struct sandbox_core *c);
+void boot_token_learn(struct space *sp, const char *token); /* nobody may have it any more; NULL is fine */
 typedef void identity_fn(const struct fail *why, void *arg);
 /* Tells the guest who it is now and checks its answer. FRESH: it came out of a node, so nobody may have its random bytes. */
 void identity_send(struct sandbox_core *c, bool fresh, int timeout_ms, identity_fn *fn, void *arg);
@@ -253,6 +289,25 @@ void core_end(struct sandbox_core *c, const char *reason, const struct fail *why
 void core_end_again(struct sandbox_core *c);
 enum sandbox_state end_state(const char *reason);
 void deadline_arm(struct sandbox_core *c);
+
+/* pause.c: one change of state under way. C is held and `doing` meanwhile; of checkpoints and branches only `doing` is set. */
+enum turn_kind { TURN_PAUSE, TURN_WAKE, TURN_SUSPEND, TURN_ROLLBACK };
+struct turn {
+	struct sandbox_core *c;
+	enum turn_kind kind;
+	enum sandbox_state from; /* where it began */
+	struct machine *m;	 /* the one it had then, or NULL: jobs of one sandbox come one after another, so it is there for the turn's own */
+	sandbox_done_fn *done;
+	void *arg;
+	struct waiter *joined;	 /* who asked for the same meanwhile */
+	struct tree_node *node;	 /* pinned, where there is one */
+	struct fail why;	 /* the answer, where steps come between */
+};
+/* NULL: DONE was called, because it is so already or cannot be; or it will be with the answer of the same turn that is under way (never a rollback). */
+struct turn *turn_begin(struct sandbox_core *c, enum turn_kind kind, sandbox_done_fn *done, void *arg);
+void turn_end(struct turn *t, const struct fail *why); /* frees T */
+/* sandbox_wake() of a suspended one is in pause.c too: memory_reserve(), WAKING, revive(c, c->lies_in, false, true, …), RUNNING; SUSPENDED if that fails. */
+int memory_reserve(struct sandbox_core *c, struct fail *why); /* c->sb.memory again, or no_capacity; core_release_memory() undoes it */
 
 /* port.c: the ways into the guest. They go when its machine does. */
 int agent_open(struct sandbox_core *c, struct fail *why);
@@ -331,20 +386,40 @@ struct tree_node {
 	struct space *sp;
 	struct link link;	/* sp->nodes, oldest first */
 	struct tree_node *hash_next;
+	char initrd_digest[65];
 	int64_t generation;	/* of the last /init of what was saved; those of its clones are higher */
-	unsigned pins;		/* being made, read or removed */
+	unsigned pins;		/* being made, read or started from: it is not removed */
 	char idem[129];
-	json_t *guest;		/* what a clone takes over: {"env","user","workdir","tmpfs","metadata","timeout"…}; may be NULL */
-	bool removing;
+	/* What a clone takes over: {"env":{…} (as /init gets it), "own_env":{…}, "user", "workdir", "tmpfs", "metadata", "timeout", "idle_timeout",
+	 * "template_version"}; NULL for a template's, whose template says it. */
+	json_t *guest;
+	bool there;	/* whole and recorded; else it is just being made, and nobody sees it */
+	bool removing;	/* nobody sees it any more */
+	bool digested, verified, verify, looking; /* verify.c */
+	bool needed;	/* nodes_collect() */
+	bool old_record;
 };
-struct tree_node *tree_add(struct space *sp, const struct checkpoint *k); /* pinned once; not on disk yet */
-struct tree_node *tree_find(struct space *sp, const char *id);
+struct tree_node *tree_add(struct space *sp, const struct checkpoint *k); /* pinned once; not `there`, not on disk */
+struct tree_node *tree_find(struct space *sp, const char *id);		  /* also one that is not `there`, or is being removed */
 int tree_load(struct space *sp, const char *id, struct str body, struct fail *why); /* from its record; those of the first version say little */
 int tree_put(struct tree_node *n, struct store_txn *t);			   /* its record, into T */
+int tree_usable(const struct tree_node *n, struct fail *why);		   /* checkpoint_damaged, checkpoint_not_found, or unsupported (made by another driver) */
+static inline void tree_pin(struct tree_node *n)
+{
+	n->pins++;
+}
 void tree_unpin(struct tree_node *n);
-int node_learn(struct space *sp, const char *id, bool pinned); /* until tree.c is there */
-void node_unpin(struct space *sp, const char *id);
+void tree_forget(struct tree_node *n);
+bool tree_seen_by(const struct tree_node *n, const char *tenant);
+/* Files and record, in the background. DONE may be NULL. */
+void tree_remove(struct tree_node *n, void (*done)(const struct fail *why, void *arg), void *arg);
+void tree_write(struct jw *w, const char *key, const struct checkpoint *k); /* for results and events: id, kind, label, parent */
+void tree_clear(struct space *sp);
 void nodes_collect(struct space *sp); /* removes what nothing needs: templates' old nodes, branch and suspend nodes */
+
+/* verify.c: digests are computed and looked at in the background */
+void verify_watch(struct space *sp);
+void verify_soon(struct tree_node *n); /* something was started from it: its digests are compared once */
 
 /* --- save.c: writing a node from a machine. Freeze, save, /init with the same identity; a guest that does not answer is saved as it stands --- */
 typedef void save_fn(struct tree_node *n, const struct fail *why, void *arg); /* N is pinned for the callee */
@@ -360,6 +435,7 @@ void save_node(struct sandbox_core *c, const struct save_req *q, save_fn *fn, vo
 /* C has no machine. NODE's disk and memory become its own. FRESH_ID: a clone's identity is renewed (never for a wake). FN once it is confirmed and runs; after a
  * failure C has no machine again, and its state is the caller's to set. SLOT: kept from before, or NULL. */
 void revive(struct sandbox_core *c, const char *node, bool boot, bool keep_identity, identity_fn *fn, void *arg);
+void revive_interrupt(struct sandbox_core *c, const struct fail *why); /* its monitor has ended */
 
 /* --- events, operations, keys --- */
 /* Into T, to be published when T is on disk; *ev goes to event_publish() then (also on failure, with OK false). */

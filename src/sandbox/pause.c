@@ -1,29 +1,35 @@
-/* pause.c - standing still and going on, in memory. */
+/* pause.c - standing still and going on; one change of state at a time. Suspending is in suspend.c. */
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "sandbox/core.h"
 
 #define WAKE_INIT_MS 5000
+#define IN(s) (1u << SANDBOX_##s)
 
-/* One pause or wake under way. */
-struct turn {
-	struct sandbox_core *c;
-	struct machine *m; /* outlives the turn: jobs of one sandbox come one after another */
-	sandbox_done_fn *done;
-	void *arg;
+/* Which state each begins in, and in which there is nothing to do. */
+static const struct {
+	unsigned from, already;
+} turns[] = {
+	[TURN_PAUSE] = { IN(RUNNING), IN(PAUSED) },
+	[TURN_WAKE] = { IN(PAUSED) | IN(SUSPENDED), IN(RUNNING) },
+	[TURN_SUSPEND] = { IN(RUNNING) | IN(PAUSED), IN(SUSPENDED) },
+	[TURN_ROLLBACK] = { IN(RUNNING) | IN(PAUSED) | IN(SUSPENDED), 0 },
 };
 
-static void turn_end(struct turn *t, const struct fail *why)
+void turn_end(struct turn *t, const struct fail *why)
 {
 	struct sandbox_core *c = t->c;
 	struct fail f = *why;
 
 	c->doing = false;
+	c->turn = NULL;
 	if (!f.err && c->ending)
 		fail_as(&f, ERR_sandbox_gone, "sandbox %s has ended: %s", c->sb.id, c->sb.reason);
 	watch_explain(&f, ERR_sandbox_gone);
 	t->done(f.err ? NULL : &c->sb, &f, t->arg);
+	waiters_call(&t->joined, f.err ? NULL : &c->sb, &f);
 	if (!c->ending)
 		deadline_arm(c);
 	sandbox_release(&c->sb);
@@ -35,29 +41,36 @@ static void written(void *arg, const struct fail *why)
 	turn_end(arg, why);
 }
 
-/* False, with the answer given, when SB is not in the state FROM. */
-static struct turn *turn_begin(struct sandbox_core *c, enum sandbox_state from, enum sandbox_state already, sandbox_done_fn *done, void *arg)
+struct turn *turn_begin(struct sandbox_core *c, enum turn_kind kind, sandbox_done_fn *done, void *arg)
 {
 	struct turn *t = NULL;
 	struct fail why = { 0 };
 
-	if (c->ending || state_ended(c->state))
+	if (c->ending || state_ended(c->state)) {
 		fail_as(&why, ERR_sandbox_gone, "sandbox %s has ended: %s", c->sb.id, c->sb.reason);
-	else if (c->doing || c->start)
-		fail_as(&why, ERR_busy, "sandbox %s is %s", c->sb.id, sandbox_state_name(c->state));
-	else if (c->state == already) {
+	} else if (c->turn && c->turn->kind == kind && kind != TURN_ROLLBACK) {
+		if (waiter_add(&c->turn->joined, done, arg) == 0)
+			return NULL;
+		fail_set(&why, -ENOMEM, "out of memory");
+	} else if (c->doing || c->start) {
+		fail_as(&why, ERR_busy, "sandbox %s is %s%s", c->sb.id, sandbox_state_name(c->state), c->turn || c->start ? "" : ", and is being saved");
+	} else if (turns[kind].already & (1u << c->state)) {
 		done(&c->sb, &why, arg);
 		return NULL;
-	} else if (c->state != from)
+	} else if (c->sp->stopping) {
+		fail_as(&why, ERR_daemon_down, "spaced is stopping");
+	} else if (!(turns[kind].from & (1u << c->state))) {
 		fail_as(&why, ERR_sandbox_not_running, "sandbox %s is %s", c->sb.id, sandbox_state_name(c->state));
-	else if (!(t = calloc(1, sizeof(*t))))
+	} else if (!(t = calloc(1, sizeof(*t)))) {
 		fail_set(&why, -ENOMEM, "out of memory");
+	}
 	if (!t) {
 		done(NULL, &why, arg);
 		return NULL;
 	}
-	*t = (struct turn){ c, c->m, done, arg };
+	*t = (struct turn){ .c = c, .kind = kind, .from = c->state, .m = c->m, .done = done, .arg = arg };
 	c->doing = true;
+	c->turn = t;
 	sandbox_hold(&c->sb);
 	return t;
 }
@@ -95,7 +108,7 @@ static void pause_done(void *arg, const struct fail *why)
 void sandbox_pause(struct sandbox *sb, sandbox_done_fn *done, void *arg)
 {
 	struct sandbox_core *c = core_of(sb);
-	struct turn *t = turn_begin(c, SANDBOX_RUNNING, SANDBOX_PAUSED, done, arg);
+	struct turn *t = turn_begin(c, TURN_PAUSE, done, arg);
 
 	if (!t)
 		return;
@@ -136,13 +149,85 @@ static void resume_done(void *arg, const struct fail *why)
 	identity_send(c, false, WAKE_INIT_MS, clock_told, t);
 }
 
+/* --- from the disk --- */
+
+int memory_reserve(struct sandbox_core *c, struct fail *why)
+{
+	struct space *sp = c->sp;
+	uint64_t bytes = c->sb.memory;
+
+	assert(!c->reserved);
+	if (bytes > sp->memory_limit - MIN(sp->memory_reserved, sp->memory_limit))
+		return fail_as(why, ERR_no_capacity, "no memory for sandbox %s of %llu MiB: %llu of %llu MiB are reserved", c->sb.id,
+			       (unsigned long long)(bytes / MIB), (unsigned long long)(sp->memory_reserved / MIB),
+			       (unsigned long long)(sp->memory_limit / MIB));
+	sp->memory_reserved += bytes;
+	c->reserved = bytes;
+	return 0;
+}
+
+/* Only now may the node that it lay in go: until the record said "running" a crash would have brought it back from there. */
+static void awake_written(void *arg, const struct fail *why)
+{
+	struct turn *t = arg;
+	struct space *sp = t->c->sp;
+
+	tree_unpin(t->node);
+	t->node = NULL;
+	turn_end(t, why);
+	nodes_collect(sp);
+}
+
+static void revived(const struct fail *why, void *arg)
+{
+	struct turn *t = arg;
+	struct sandbox_core *c = t->c;
+
+	if (!why->err && !c->ending) {
+		c->sb.reason[0] = c->lies_in[0] = '\0';
+		c->sb.deadline_ns = c->sb.timeout_s ? real_ns() + c->sb.timeout_s * NS_PER_S : 0;
+		c->sp->wakes++;
+		core_move(c, SANDBOX_RUNNING, NULL, awake_written, t);
+		return;
+	}
+	tree_unpin(t->node);
+	if (!c->ending) {
+		core_release_memory(c);
+		core_move(c, SANDBOX_SUSPENDED, NULL, NULL, NULL);
+	}
+	turn_end(t, why);
+}
+
+/* It stays what it was, with everything that it had; the host's files of it become the machine's again. */
+static void wake_suspended(struct turn *t)
+{
+	struct sandbox_core *c = t->c;
+	struct fail why = { 0 };
+
+	t->node = tree_find(c->sp, c->lies_in);
+	if (!t->node)
+		fail_as(&why, ERR_checkpoint_not_found, "sandbox %s lies in checkpoint %s, which is not there", c->sb.id, c->lies_in);
+	if (why.err || tree_usable(t->node, &why) < 0 || memory_reserve(c, &why) < 0 || room_for_sandbox(c->sp, &why) < 0) {
+		core_release_memory(c);
+		turn_end(t, &why);
+		return;
+	}
+	tree_pin(t->node);
+	core_move(c, SANDBOX_WAKING, NULL, NULL, NULL);
+	revive(c, c->lies_in, false, true, revived, t);
+}
+
 void sandbox_wake(struct sandbox *sb, sandbox_done_fn *done, void *arg)
 {
 	struct sandbox_core *c = core_of(sb);
-	struct turn *t = turn_begin(c, SANDBOX_PAUSED, SANDBOX_RUNNING, done, arg);
+	struct turn *t = turn_begin(c, TURN_WAKE, done, arg);
 
 	if (!t)
 		return;
+	if (t->from == SANDBOX_SUSPENDED) {
+		wake_suspended(t);
+		return;
+	}
 	core_move(c, SANDBOX_WAKING, NULL, NULL, NULL);
 	space_job(c->sp, c->q, resume_job, resume_done, t);
 }

@@ -40,32 +40,6 @@ void sandbox_branch(struct sandbox *sb, const struct branch_req *q, branch_done_
 	done(&res, &why, arg);
 }
 
-const struct checkpoint *checkpoint_find(struct space *sp, const char *tenant, struct str id_or_label, struct fail *why)
-{
-	fail_as(why, ERR_checkpoint_not_found, "no checkpoint \"%.*s\"", (int)MIN(id_or_label.n, 64), id_or_label.p ? id_or_label.p : "");
-	return NULL;
-}
-
-void checkpoint_each(struct space *sp, const char *tenant, const char *sandbox, int (*fn)(const struct checkpoint *k, void *arg), void *arg)
-{
-}
-
-void checkpoint_remove(struct space *sp, const char *tenant, const char *id, void (*done)(const struct fail *why, void *arg), void *arg)
-{
-	struct fail why;
-
-	not_yet(&why);
-	done(&why, arg);
-}
-
-void checkpoint_prune(struct space *sp, const char *tenant, const struct prune_req *q, json_done_fn *done, void *arg)
-{
-	struct fail why;
-
-	not_yet(&why);
-	done(NULL, &why, arg);
-}
-
 void space_usage_json(struct space *sp, const char *tenant, json_done_fn *done, void *arg)
 {
 	struct fail why;
@@ -96,14 +70,6 @@ void checkpoint_import(struct space *sp, const char *tenant, int fd, checkpoint_
 	close(fd);
 	not_yet(&why);
 	done(NULL, &why, arg);
-}
-
-const char *node_kind_name(enum node_kind k)
-{
-	static const char *const names[] = { "template", "checkpoint", "snapshot", "branch", "suspend" };
-
-	static_assert(ARRAY_LEN(names) == NODE_KINDS, "one name per kind");
-	return k < NODE_KINDS ? names[k] : "unknown";
 }
 
 void save_node(struct sandbox_core *c, const struct save_req *q, save_fn *fn, void *arg)

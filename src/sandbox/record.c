@@ -21,8 +21,11 @@ int core_write(const struct sandbox_core *c, enum sandbox_state as, struct buf *
 	jw_str(&w, "template", sb->template);
 	jw_int(&w, "template_version", sb->template_version);
 	jw_str(&w, "node", sb->node);
+	jw_str(&w, "checkpoint", sb->checkpoint);
+	jw_str(&w, "lies_in", c->lies_in);
 	jw_str(&w, "image", sb->image_digest);
 	jw_str(&w, "kernel", sb->kernel_digest);
+	jw_str(&w, "initrd", c->initrd_digest);
 	jw_int(&w, "vcpu", sb->vcpu);
 	jw_int(&w, "memory", (int64_t)sb->memory);
 	jw_int(&w, "disk", (int64_t)sb->disk);
@@ -63,7 +66,7 @@ int core_write(const struct sandbox_core *c, enum sandbox_state as, struct buf *
 
 /* Everything a record has, as it stands there; strings live as long as the JSON. */
 struct record {
-	const char *id, *name, *tenant, *state, *reason, *template, *node, *image, *kernel, *start, *hostname, *machine_id, *token,
+	const char *id, *name, *tenant, *state, *reason, *template, *node, *checkpoint, *lies_in, *image, *kernel, *initrd, *start, *hostname, *machine_id, *token,
 		*user, *workdir, *idempotency_key;
 	int64_t template_version, vcpu, memory, disk, created_ns, started_ns, ended_ns, deadline_ns, timeout_s, idle_timeout_s,
 		generation, idempotency_hash;
@@ -76,7 +79,7 @@ struct record {
 
 static const struct field fields[] = {
 	STR_FIELD(struct record, id, 23, true), STR_FIELD(struct record, tenant, 31, true), STR_FIELD(struct record, state, 15, true),
-	S(name, 63), S(reason, 31), S(template, 63), S(node, 23), S(image, 64), S(kernel, 64), S(start, 15), S(hostname, 63),
+	S(name, 63), S(reason, 31), S(template, 63), S(node, 23), S(checkpoint, 23), S(lies_in, 23), S(image, 64), S(kernel, 64), S(initrd, 64), S(start, 15), S(hostname, 63),
 	S(machine_id, 32), S(token, 64), S(user, 63), S(workdir, 255), S(idempotency_key, 128),
 	I(template_version), I(vcpu), I(memory), I(disk), I(created_ns), I(started_ns), I(ended_ns), I(deadline_ns), I(timeout_s),
 	I(idle_timeout_s), I(generation), I(idempotency_hash),
@@ -163,6 +166,9 @@ int core_load(struct space *sp, struct str body, struct fail *why)
 	COPY(c->sb.reason, r.reason);
 	COPY(c->sb.template, r.template);
 	COPY(c->sb.node, r.node);
+	COPY(c->sb.checkpoint, r.checkpoint);
+	COPY(c->lies_in, r.lies_in);
+	COPY(c->initrd_digest, r.initrd);
 	COPY(c->sb.image_digest, r.image);
 	COPY(c->sb.kernel_digest, r.kernel);
 	COPY(c->who.id, r.id);

@@ -48,7 +48,7 @@ static int on_node(void *arg, const char *key, struct str body)
 {
 	struct scan *s = arg;
 
-	return node_learn(s->sp, key, false);
+	return tree_load(s->sp, key, body, s->why);
 }
 
 static int on_operation(void *arg, const char *key, struct str body)

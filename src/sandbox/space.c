@@ -241,6 +241,7 @@ static void space_free(struct space *sp)
 		core_unlist(c);
 	}
 	templates_clear(sp);
+	tree_clear(sp);
 	events_clear(sp);
 	operations_clear(sp);
 	keys_clear(sp);

@@ -223,27 +223,36 @@ static int event_body(struct sandbox_core *c, enum sandbox_state to, struct buf 
 	return w.err;
 }
 
+int core_put(struct sandbox_core *c, struct store_txn *t)
+{
+	struct buf record;
+	int r;
+
+	buf_init(&record, 256 * KIB);
+	r = core_write(c, c->state, &record);
+	if (r == 0)
+		r = store_put(t, "sandbox", c->sb.id, buf_str(&record));
+	buf_clear(&record);
+	return r;
+}
+
 static void commit(struct sandbox_core *c, bool moves, const char *type, store_done_fn *done, void *arg)
 {
 	struct space *sp = c->sp;
 	struct move *m = calloc(1, sizeof(*m));
 	struct store_txn *t = store_begin(sp->store);
-	struct buf record, body;
+	struct buf body;
 	struct fail why = { 0 };
 	int r = m && t ? 0 : -ENOMEM;
 
-	buf_init(&record, 256 * KIB);
 	buf_init(&body, 4 * KIB);
 	if (r == 0)
-		r = core_write(c, c->state, &record);
-	if (r == 0)
-		r = store_put(t, "sandbox", c->sb.id, buf_str(&record));
+		r = core_put(c, t);
 	if (r == 0 && type) {
 		r = event_body(c, c->state, &body);
 		if (r == 0)
 			r = event_add(sp, t, c->sb.tenant, c->sb.id, type, buf_str(&body), &m->ev);
 	}
-	buf_clear(&record);
 	buf_clear(&body);
 	if (!m || !t) {
 		free(m);

@@ -1,4 +1,4 @@
-/* template.c - templates: the list, their records, their variants, and the nodes that only they keep alive. */
+/* template.c - templates: the list, their records, their variants. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -7,120 +7,6 @@
 #include "sandbox/core.h"
 
 #define VARIANTS_MAX 16
-
-/* A node of ours in the pool, by its record. It goes when neither a template nor a living sandbox needs it. */
-struct known_node {
-	struct link link;
-	char id[24];
-	bool pinned; /* being made, or being removed */
-};
-
-/* --- nodes --- */
-
-static struct known_node *node_known(struct space *sp, const char *id)
-{
-	link_each_safe(l, next, &sp->nodes)
-		if (!strcmp(container_of(l, struct known_node, link)->id, id))
-			return container_of(l, struct known_node, link);
-	return NULL;
-}
-
-int node_learn(struct space *sp, const char *id, bool pinned)
-{
-	struct known_node *n = calloc(1, sizeof(*n));
-
-	if (!n)
-		return -ENOMEM;
-	(void)str_copy(n->id, sizeof(n->id), str_of(id));
-	n->pinned = pinned;
-	link_add_tail(&sp->nodes, &n->link);
-	return 0;
-}
-
-void node_unpin(struct space *sp, const char *id)
-{
-	struct known_node *n = node_known(sp, id);
-
-	if (n)
-		n->pinned = false;
-}
-
-static bool node_needed(struct space *sp, const char *id)
-{
-	link_each_safe(l, next, &sp->templates) {
-		struct tmpl *t = container_of(l, struct tmpl, link);
-
-		link_each_safe(lv, nv, &t->variants)
-			if (!strcmp(container_of(lv, struct variant, link)->node, id))
-				return true;
-	}
-	link_each_safe(l, next, &sp->sandboxes) {
-		struct sandbox_core *c = container_of(l, struct sandbox_core, link);
-
-		if (!state_ended(c->state) && !strcmp(c->sb.node, id))
-			return true;
-	}
-	link_each_safe(l, next, &sp->sources) {
-		struct source *s = container_of(l, struct source, link);
-
-		if (s->refs && !strcmp(s->node.id, id))
-			return true;
-	}
-	return false;
-}
-
-struct node_job {
-	struct space *sp;
-	char id[24];
-};
-
-static int remove_job(void *arg, struct fail *why)
-{
-	struct node_job *j = arg;
-	int r = FAULT_WHY(why, node_remove(j->sp->pool, j->id, why));
-
-	return r == -ENOENT ? 0 : r;
-}
-
-static void removed(void *arg, const struct fail *why)
-{
-	struct node_job *j = arg;
-	struct known_node *n = node_known(j->sp, j->id);
-	struct store_txn *t;
-
-	if (why->err) {
-		log_warning("node %s: it could not be removed: %s", j->id, why->msg); /* the next start tries again */
-	} else if ((t = store_begin(j->sp->store))) {
-		(void)store_del(t, "node", j->id);
-		FAULT_VOID(store_commit(t, NULL, NULL));
-	}
-	if (n) {
-		link_del(&n->link);
-		free(n);
-	}
-	free(j);
-}
-
-void nodes_collect(struct space *sp)
-{
-	if (!sp->recovered || sp->stopping)
-		return;
-	link_each_safe(l, next, &sp->nodes) {
-		struct known_node *n = container_of(l, struct known_node, link);
-		struct node_job *j;
-
-		if (n->pinned || node_needed(sp, n->id))
-			continue;
-		source_forget(sp, n->id);
-		j = calloc(1, sizeof(*j));
-		if (!j)
-			return;
-		j->sp = sp;
-		memcpy(j->id, n->id, sizeof(j->id));
-		n->pinned = true;
-		space_job(sp, NULL, remove_job, removed, j);
-	}
-}
 
 /* --- the list --- */
 
@@ -466,10 +352,6 @@ void templates_clear(struct space *sp)
 	link_each_safe(l, next, &sp->templates) {
 		link_del(l);
 		tmpl_unref(container_of(l, struct tmpl, link));
-	}
-	link_each_safe(l, next, &sp->nodes) {
-		link_del(l);
-		free(container_of(l, struct known_node, link));
 	}
 }
 

@@ -94,6 +94,8 @@ static void build_over(struct build *b)
 	if (why.err && b->is_variant)
 		free(v);
 	operation_end(b->op, result, &why);
+	if (b->entry)
+		tree_unpin(b->entry);
 	nodes_collect(b->sp);
 	ready_refill(b->sp);
 	build_free(b);
@@ -180,27 +182,9 @@ static void noted(void *arg, const struct fail *why)
 		build_next(b);
 }
 
-/* The node's name is on disk before the node is: a crash in between leaves a name without a node, never the other way round. */
-static void note_node(struct build *b)
+static void node_fill(struct build *b)
 {
-	struct store_txn *t = store_begin(b->sp->store);
-	struct fail why = { 0 };
-
-	if (!t || node_learn(b->sp, b->node.id, true) < 0) {
-		free(t);
-		fail_set(&why, -ENOMEM, "out of memory");
-		(void)build_failed(b, &why);
-		return;
-	}
-	(void)store_put(t, "node", b->node.id, STR("{}"));
-	FAULT_VOID(store_commit(t, noted, b));
-}
-
-static int commit_job(void *arg, struct fail *why)
-{
-	struct build *b = arg;
 	struct node *n = &b->node;
-	int r;
 
 	n->vcpus = b->v->vcpu;
 	n->memory = b->v->memory;
@@ -211,7 +195,54 @@ static int commit_job(void *arg, struct fail *why)
 	(void)str_copy(n->driver, sizeof(n->driver), str_of(b->sp->drv->name));
 	(void)str_copy(n->driver_version, sizeof(n->driver_version), str_of(b->sp->drv_version));
 	(void)str_copy(n->label, sizeof(n->label), str_of(b->t->t.name));
-	r = FAULT_WHY(why, node_commit(b->sp->pool, b->node_fd, n, why));
+}
+
+static struct tree_node *tree_entry(struct build *b)
+{
+	const struct node *n = &b->node;
+	struct checkpoint k = { .kind = NODE_TEMPLATE, .vcpu = n->vcpus, .memory = n->memory, .disk = n->disk, .read_only = b->files.read_only,
+				.own_bytes = n->own_bytes, .paused_ms = b->saved.paused_ms, .created_ns = n->created_ns };
+	struct tree_node *t;
+
+	(void)str_copy(k.id, sizeof(k.id), str_of(n->id));
+	(void)str_copy(k.tenant, sizeof(k.tenant), str_of(b->t->tenant));
+	(void)str_copy(k.template, sizeof(k.template), str_of(b->t->t.name));
+	(void)str_copy(k.image_digest, sizeof(k.image_digest), str_of(n->image.hex));
+	(void)str_copy(k.kernel_digest, sizeof(k.kernel_digest), str_of(n->kernel.hex));
+	(void)str_copy(k.driver, sizeof(k.driver), str_of(n->driver));
+	(void)str_copy(k.driver_version, sizeof(k.driver_version), str_of(n->driver_version));
+	t = tree_add(b->sp, &k);
+	if (t) {
+		(void)str_copy(t->initrd_digest, sizeof(t->initrd_digest), str_of(n->initrd.hex));
+		t->generation = b->generation;
+		t->there = true; /* as far as its record goes; it is pinned until it is */
+	}
+	return t;
+}
+
+/* The node's name is on disk before the node is: a crash in between leaves a name without a node, never the other way round. No template has that name
+ * yet, so the next start removes it, whether there is a node or not. */
+static void note_node(struct build *b)
+{
+	struct store_txn *t = store_begin(b->sp->store);
+	struct fail why = { 0 };
+
+	node_fill(b);
+	b->entry = t ? tree_entry(b) : NULL;
+	if (!b->entry || tree_put(b->entry, t) < 0) {
+		free(t);
+		fail_set(&why, -ENOMEM, "out of memory");
+		(void)build_failed(b, &why);
+		return;
+	}
+	store_commit(t, noted, b);
+}
+
+static int commit_job(void *arg, struct fail *why)
+{
+	struct build *b = arg;
+	int r = node_commit(b->sp->pool, b->node_fd, &b->node, why);
+
 	if (r == 0)
 		close_fd(&b->node_fd);
 	return r;
@@ -240,15 +271,12 @@ static void committed(void *arg, const struct fail *why)
 static void recorded(void *arg, const struct fail *why)
 {
 	struct build *b = arg;
-	struct space *sp = b->sp;
-
 	if (why->err && b->is_variant)
 		b->v->node[0] = '\0';
 	if (!why->err && !b->is_variant) {
 		b->t->refs++; /* the list's */
 		template_publish(b->t);
 	}
-	node_unpin(sp, b->node.id);
 	b->busy = false;
 	build_end(b, why); /* also when all is well: the machine goes */
 }
