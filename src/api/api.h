@@ -22,6 +22,7 @@
 #define API_PARAMS 2		/* {id} and one more; a tail counts */
 #define API_STATUSES 32
 
+struct line;
 struct metrics;
 struct req;
 struct route;
@@ -36,6 +37,8 @@ struct api {
 	struct metrics *metrics;
 	struct link streams;	/* of req.link: open streams, to be ended with words when the daemon stops */
 	unsigned nstreams, most_streams;
+	unsigned transfers;	/* exports and imports under way */
+	struct line *lines[256]; /* of alive.c, by sandbox */
 	gid_t group;		/* socket_group, when has_group */
 	bool has_group;
 	bool stopping;
@@ -59,6 +62,7 @@ enum route_flag {
 	ROUTE_BYTES_IN = 256, ROUTE_BYTES_OUT = 512, /* bodies that are not JSON (for the description) */
 	ROUTE_OPTIONAL_BODY = 1024,
 	ROUTE_QUIET = 2048,	/* only looks: no activity, and a sandbox that stands still is not woken */
+	ROUTE_KEYED = 4096,	/* takes an Idempotency-Key */
 };
 
 struct route {
@@ -131,11 +135,17 @@ int req_query(struct req *r, const char *key, char **out, struct fail *why); /* 
 int req_query_flag(struct req *r, const char *key, bool *out, struct fail *why); /* 1, true, empty: true; 0, false: false */
 int req_query_u64(struct req *r, const char *key, uint64_t max, uint64_t *out, struct fail *why); /* *out stays when absent */
 bool req_wants_async(struct req *r);	/* Prefer: respond-async */
+/* The Idempotency-Key, put into ROOM; *out stays when there is none. */
+int req_idempotency(struct req *r, char room[129], const char **out, struct fail *why);
+/* The sandbox {id} again, after a body has been waited for. NULL with WHY: it is gone meanwhile. */
+struct sandbox *req_sandbox(struct req *r, struct fail *why);
 bool req_accepts(struct req *r, const char *type);
 
 /* A size ("512M" or a number of bytes) and a duration ("10m" or seconds, to ms) out of a body. *out stays when V is NULL. */
 int value_size(json_t *v, const char *name, uint64_t min, uint64_t max, uint64_t *out, struct fail *why);
 int value_ms(json_t *v, const char *name, int64_t max_s, int64_t *out, struct fail *why);
+/* The same in whole seconds, as long as the configuration lets a sandbox live. */
+int value_timeout(struct req *r, json_t *v, const char *name, int64_t *out, struct fail *why);
 /* {"NAME":"value"}: names that a shell could have, at most MAX members, MAX_BYTES in all. */
 int value_env(json_t *v, const char *name, unsigned max, size_t max_bytes, struct fail *why);
 /* An array of strings without NUL. */
@@ -146,6 +156,8 @@ void req_json(struct req *r, int status, struct jw *w); /* what W wrote; its buf
 void req_fail(struct req *r, const struct fail *why);
 void req_failf(struct req *r, enum errcode code, const char *fmt, ...) PRINTF(3, 4);
 void req_empty(struct req *r, int status);
+/* A json_done_fn or guest_json_fn for calls whose answer is 204 or a failure; gives back a reference of the req, which is its ARG. */
+void answer_nothing(json_t *value, const struct fail *why, void *arg);
 void req_text(struct req *r, int status, const char *ctype, const void *p, size_t n);
 void req_start(struct req *r, int status, const char *ctype, int64_t length);
 void req_sse(struct req *r);			       /* starts events: 200 */
@@ -159,8 +171,9 @@ void answer_begin(struct jw *w, struct buf *b);
  * pages neither repeats nor skips what was there all the time. */
 struct page {
 	uint64_t limit;
-	int64_t after_ns;	/* created_ns and id of the last item of the page before; 0: from the start */
+	int64_t after_ns;	/* created_ns and id of the last item of the page before; no id: from the start */
 	char after_id[24];
+	bool anchored;		/* that item is in the list still: the page begins behind it, whatever the times say */
 	unsigned n;
 	int64_t last_ns;
 	char last_id[24];
@@ -171,6 +184,12 @@ int page_read(struct req *r, struct page *p, struct fail *why);
 enum page_take { PAGE_SKIP, PAGE_TAKE, PAGE_FULL };
 enum page_take page_item(struct page *p, int64_t created_ns, const char *id);
 void page_end(struct page *p, struct jw *w);	/* writes next_cursor */
+
+/* --- wake.c --- */
+/* R's sandbox, which is held, is awake, or never will be (WHY->err, or its state says why not). Not called when the client has gone. */
+typedef void wake_fn(struct req *r, const struct fail *why);
+/* Calls FN, at once or when it has been woken: only where it has auto_wake and stands still. */
+void wake_first(struct req *r, wake_fn *fn);
 
 /* --- route.c --- */
 http_request_fn route_request;	/* ARG is the api */
@@ -189,7 +208,9 @@ void attach_token_make(struct api *api, const char *sandbox, int64_t pid, int64_
 int attach_token_check(struct api *api, struct str token, const char *sandbox, int64_t pid, int64_t *made_ms);
 
 /* --- shapes that several files write --- */
-void sandbox_json(struct req *r, struct jw *w, const char *key, const struct sandbox *sb);
+void sandbox_write(struct req *r, struct jw *w, const char *key, const void *sandbox);
+void checkpoint_write(struct req *r, struct jw *w, const char *key, const void *checkpoint);
+void checkpoint_members(struct jw *w, const struct checkpoint *k); /* what is in it, for who adds to that */
 void operation_json(struct jw *w, const char *key, const struct operation *op);
 /* 202 {"operation":…} with its Location. */
 void req_operation(struct req *r, const struct operation *op);

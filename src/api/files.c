@@ -70,11 +70,6 @@ static bool is_count(json_t *v)
 	return json_is_integer(v) && json_integer_value(v) >= 0;
 }
 
-void guest_nonsense(struct req *r)
-{
-	req_failf(r, ERR_agent_unreachable, "the agent's answer makes no sense");
-}
-
 static bool is_entry(json_t *e)
 {
 	return json_is_string(json_object_get(e, "name")) && json_is_string(json_object_get(e, "path")) &&
@@ -165,40 +160,9 @@ static void on_entry(json_t *reply, const struct fail *why, void *arg)
 	req_unref(r);
 }
 
-static bool is_list(json_t *list)
-{
-	json_t *e;
-	size_t i;
-
-	json_array_foreach (list, i, e)
-		if (!is_entry(e))
-			return false;
-	return json_is_array(list);
-}
-
 static void on_listed(json_t *reply, const struct fail *why, void *arg)
 {
-	json_t *list = json_object_get(reply, "entries"), *e;
-	struct req *r = arg;
-	struct buf b;
-	struct jw w;
-	size_t i;
-
-	if (why->err) {
-		req_fail(r, why);
-	} else if (!is_list(list)) {
-		guest_nonsense(r);
-	} else {
-		answer_begin(&w, &b);
-		jw_obj(&w, NULL);
-		jw_arr(&w, "entries");
-		json_array_foreach (list, i, e)
-			entry_json(&w, NULL, e);
-		jw_arr_end(&w);
-		jw_obj_end(&w);
-		req_json(r, 200, &w);
-	}
-	req_unref(r);
+	guest_list(arg, reply, why, "entries", is_entry, entry_json);
 }
 
 /* --- reading --- */
@@ -351,13 +315,11 @@ void h_file_put(struct req *r)
 
 static void on_deleted(json_t *reply, const struct fail *why, void *arg)
 {
-	struct req *r = arg;
+	struct fail f = *why;
 
-	if (why->err && why->code != ERR_file_not_found)
-		req_fail(r, why);
-	else
-		req_empty(r, 204);
-	req_unref(r);
+	if (f.err && f.code == ERR_file_not_found)
+		f.err = 0; /* it is gone, which is what was asked for */
+	answer_nothing(NULL, &f, arg);
 }
 
 void h_file_delete(struct req *r)
@@ -389,19 +351,28 @@ void h_file_post(struct req *r)
 
 /* --- tar --- */
 
+static int tar_target(struct req *r, struct buf *target, struct fail *why)
+{
+	autofree char *user = NULL;
+	struct path path;
+	int err;
+
+	buf_init(target, 20 * KIB);
+	if ((err = path_read(r, &path, why)) < 0 || (err = req_query(r, "user", &user, why)) < 0)
+		return err;
+	if (guest_target(target, "/space/tar", "path", path.z, "user", user, NULL) < 0)
+		return fail_set(why, -ENOMEM, "out of memory");
+	return 0;
+}
+
 void h_tar_get(struct req *r)
 {
 	struct guest_opts o = { .method = "GET", .not_found = ERR_file_not_found };
-	autofree char *user = NULL;
-	autobuf struct buf target;
+	autobuf struct buf target = { 0 };
 	struct fail why = { 0 };
-	struct path path;
 
-	buf_init(&target, 20 * KIB);
-	if (path_read(r, &path, &why) < 0 || req_query(r, "user", &user, &why) < 0)
+	if (tar_target(r, &target, &why) < 0)
 		return req_fail(r, &why);
-	if (guest_target(&target, "/space/tar", "path", path.z, "user", user, NULL) < 0)
-		return req_failf(r, ERR_no_capacity, "out of memory");
 	o.target = target.p;
 	relay_download(r, &o, "application/x-tar", NULL);
 }
@@ -423,15 +394,10 @@ static void tar_unpacked(struct req *r, json_t *reply)
 
 void h_tar_put(struct req *r)
 {
-	autofree char *user = NULL;
-	autobuf struct buf target;
+	autobuf struct buf target = { 0 };
 	struct fail why = { 0 };
-	struct path path;
 
-	buf_init(&target, 20 * KIB);
-	if (path_read(r, &path, &why) < 0 || req_query(r, "user", &user, &why) < 0)
+	if (tar_target(r, &target, &why) < 0)
 		return req_fail(r, &why);
-	if (guest_target(&target, "/space/tar", "path", path.z, "user", user, NULL) < 0)
-		return req_failf(r, ERR_no_capacity, "out of memory");
 	relay_upload(r, "PUT", target.p, NULL, ERR_file_not_found, tar_unpacked);
 }

@@ -3,18 +3,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "api/alive.h"
 #include "api/connect.h"
+#include "api/handlers.h"
 #include "base/clock.h"
 #include "base/random.h"
-
-#define PROBE_FIRST_MS 600	/* without a head: ask whether anybody is there */
-#define PROBE_LIMIT_MS 1200	/* and this long for the answer: 1.8 s in all */
-#define PROBE_MOST_MS 10000
-/* An answer that has begun: a starved host must not look like a dead guest, so one miss proves nothing. */
-#define SILENT_MS 3000		/* no byte for so long: ask */
-#define PROBE_AGAIN_MS 300
-#define MISSES_MAX 3
-#define LIMIT_MS 60000		/* an agent that is alive, but does not answer or go on */
 
 struct guest_call {
 	struct api *api;
@@ -22,34 +15,17 @@ struct guest_call {
 	struct http_call *call;
 	const struct guest_cb *cb;
 	void *arg;
-	struct tick tick;
+	struct waiter_for waiter;
 	struct buf error;	/* body of an answer that is an error */
 	int error_status;
 	enum errcode not_found;
-	int probe_ms;		/* until the next one, while there is no head */
-	int limit_ms;		/* -1: none */
-	int64_t spent_ms;	/* of it */
-	int64_t looked_ms;	/* when it was counted last */
-	int64_t heard_ms;	/* the last byte */
-	unsigned misses;	/* probes in a row */
-	unsigned refs;		/* the call itself, and a probe under way */
 	bool unreachable, late, cancelled;
-	bool got_head;
 	bool endless;		/* once it has begun, silence is no fault */
 	bool whole_limit;	/* the limit is for all of the answer, not for each pause in it */
 	bool sending, full;	/* the body: not all there yet; the guest does not take it */
 	bool paused;		/* by us */
 	bool quiet;
-	bool ended;
 };
-
-static void call_unref(struct guest_call *c)
-{
-	if (--c->refs)
-		return;
-	buf_clear(&c->error);
-	free(c);
-}
 
 /* --- errors --- */
 
@@ -138,79 +114,26 @@ void guest_gone(struct sandbox *sb, struct fail *why)
 
 /* --- is anybody there? --- */
 
-static bool stands_still(const struct guest_call *c)
+static void given_up(struct waiter_for *w, enum alive_end how)
 {
-	enum sandbox_state s = c->sb->state;
+	struct guest_call *c = container_of(w, struct guest_call, waiter);
 
-	return s == SANDBOX_PAUSED || s == SANDBOX_PAUSING || s == SANDBOX_WAKING;
+	c->late = how == ALIVE_LATE;
+	c->unreachable = how == ALIVE_GONE;
+	http_call_cancel(c->call);
 }
 
-static void probed(int status, struct str body, const struct fail *why, void *arg)
+/* Only time in which we wait for the guest counts. */
+static void waits(struct guest_call *c)
 {
-	struct guest_call *c = arg;
-
-	if (c->ended) {
-		;
-	} else if (status || stands_still(c)) {
-		c->misses = 0;
-		if (!c->got_head)
-			c->probe_ms = MIN(c->probe_ms * 2, PROBE_MOST_MS);
-		tick_set(&c->api->ticks, &c->tick, c->got_head ? SILENT_MS : c->probe_ms);
-	} else if (!c->got_head || ++c->misses >= MISSES_MAX) {
-		c->unreachable = true;
-		http_call_cancel(c->call);
-	} else {
-		tick_set(&c->api->ticks, &c->tick, PROBE_AGAIN_MS);
-	}
-	call_unref(c);
-}
-
-/* Only time in which the guest could have gone on, and we waited for it, counts. */
-static bool over_limit(struct guest_call *c)
-{
-	int64_t now = mono_ms(), passed = now - c->looked_ms;
-	bool waited = !stands_still(c) && !c->paused && (!c->sending || c->full);
-
-	c->looked_ms = now;
-	if (waited && !(c->got_head && c->endless))
-		c->spent_ms += passed;
-	return c->limit_ms > 0 && c->spent_ms >= c->limit_ms;
+	c->waiter.idle = c->paused || (c->sending && !c->full) || (c->waiter.begun && c->endless);
 }
 
 static void heard(struct guest_call *c)
 {
-	c->heard_ms = mono_ms();
-	c->misses = 0;
+	alive_heard(&c->waiter);
 	if (!c->whole_limit)
-		c->spent_ms = 0;
-}
-
-static void probe(struct tick *t)
-{
-	struct guest_call *c = container_of(t, struct guest_call, tick);
-	struct http_call_opts o = { .method = "GET", .target = "/health" };
-	struct fail why = { 0 };
-	struct http_endpoint *e = sandbox_agent(c->sb, &why);
-	int64_t silent = mono_ms() - c->heard_ms;
-
-	if (over_limit(c)) {
-		c->late = true;
-		http_call_cancel(c->call);
-		return;
-	}
-	if (c->got_head && !c->misses && silent < SILENT_MS) {
-		tick_set(&c->api->ticks, &c->tick, SILENT_MS - silent);
-		return;
-	}
-	if (!e) { /* it ended, or stands still: the core breaks the call off, or wakes it */
-		tick_set(&c->api->ticks, &c->tick, PROBE_MOST_MS);
-		return;
-	}
-	c->refs++;
-	if (http_fetch(e, &o, (struct str){ 0 }, 4096, PROBE_LIMIT_MS, probed, c) < 0) {
-		tick_set(&c->api->ticks, &c->tick, PROBE_FIRST_MS);
-		call_unref(c);
-	}
+		alive_again(&c->waiter);
 }
 
 /* --- the call --- */
@@ -219,9 +142,9 @@ static void on_head(struct http_call *hc, const struct http_head *h, void *arg)
 {
 	struct guest_call *c = arg;
 
-	c->got_head = true;
+	c->waiter.begun = true;
+	waits(c);
 	heard(c);
-	tick_set(&c->api->ticks, &c->tick, SILENT_MS);
 	if (h->status / 100 == 2) {
 		if (c->cb->head)
 			c->cb->head(c, h, c->arg);
@@ -247,6 +170,7 @@ static void on_drain(struct http_call *hc, void *arg)
 	struct guest_call *c = arg;
 
 	c->full = false;
+	waits(c);
 	heard(c);
 	if (c->cb->drain)
 		c->cb->drain(c, c->arg);
@@ -268,15 +192,11 @@ static void release(struct sandbox *sb, bool quiet)
 		sandbox_release(sb);
 }
 
-static void finish(struct guest_call *c, const struct fail *why)
+static void call_free(struct guest_call *c)
 {
-	struct sandbox *sb = c->sb;
-
-	c->ended = true;
-	tick_clear(&c->tick);
-	c->cb->end(c, why, c->arg);
-	release(sb, c->quiet);
-	call_unref(c);
+	release(c->sb, c->quiet);
+	buf_clear(&c->error);
+	free(c);
 }
 
 static void on_end(struct http_call *hc, const struct fail *why, void *arg)
@@ -285,29 +205,28 @@ static void on_end(struct http_call *hc, const struct fail *why, void *arg)
 	struct fail f = *why, why_not;
 
 	c->call = NULL;
+	alive_leave(&c->waiter);
 	if (c->late)
 		fail_as(&f, ERR_agent_unreachable, "the agent is there, but did not answer within %d s",
-			c->limit_ms / 1000);
+			c->waiter.limit_ms / 1000);
 	else if (c->unreachable)
 		guest_gone(c->sb, &f);
 	else if (c->error_status)
 		guest_error(&f, c->error_status, buf_str(&c->error), c->not_found);
 	else if (f.err && (!c->cancelled || !sandbox_agent(c->sb, &why_not)))
 		guest_gone(c->sb, &f); /* also where the core broke it off */
-	finish(c, &f);
+	c->cb->end(c, &f, c->arg);
+	call_free(c);
 }
 
 static void on_upgrade(struct http_call *hc, const struct http_head *h, struct http_stream *s, void *arg)
 {
 	struct guest_call *c = arg;
-	struct sandbox *sb = c->sb;
 
 	c->call = NULL;
-	c->ended = true;
-	tick_clear(&c->tick);
+	alive_leave(&c->waiter);
 	c->cb->upgrade(c, s, c->arg);
-	release(sb, c->quiet);
-	call_unref(c);
+	call_free(c);
 }
 
 static const struct http_call_cb call_cb = { on_head, on_data, on_drain, on_end, NULL };
@@ -370,25 +289,23 @@ struct guest_call *guest_call(struct api *api, struct sandbox *sb, const struct 
 		fail_set(why, -ENOMEM, "out of memory");
 		return NULL;
 	}
-	*c = (struct guest_call){ .api = api, .sb = sb, .cb = cb, .arg = arg, .refs = 1,
-		.not_found = o->not_found, .quiet = o->quiet, .probe_ms = PROBE_FIRST_MS,
-		.limit_ms = o->limit_ms ? o->limit_ms : LIMIT_MS, .endless = o->connect_stream,
-		.sending = o->body_len != 0 };
-	c->looked_ms = c->heard_ms = mono_ms();
+	*c = (struct guest_call){ .api = api, .sb = sb, .cb = cb, .arg = arg, .not_found = o->not_found, .quiet = o->quiet,
+		.endless = o->connect_stream, .sending = o->body_len != 0,
+		.waiter = { .limit_ms = o->limit_ms ? o->limit_ms : alive_limits.call, .end = given_up } };
+	waits(c);
 	buf_init(&c->error, 16 * KIB);
-	tick_init(&c->tick, probe);
 	ho.headers = hs.h;
 	ho.nheaders = hs.n;
 	ho.body_len = o->body_len ? o->body_len : (int64_t)o->body.n + (o->connect_stream ? 5 : 0);
 	hold(c);
-	c->call = http_call_start(e, &ho, o->upgrade_tcp ? &upgrade_cb : &call_cb, c);
+	if (alive_wait(api, sb, &c->waiter) == 0)
+		c->call = http_call_start(e, &ho, o->upgrade_tcp ? &upgrade_cb : &call_cb, c);
 	if (!c->call) {
-		release(c->sb, c->quiet);
-		free(c);
+		alive_leave(&c->waiter);
+		call_free(c);
 		fail_set(why, -ENOMEM, "out of memory");
 		return NULL;
 	}
-	tick_set(&api->ticks, &c->tick, c->probe_ms);
 	if (o->connect_stream) {
 		connect_head(head, o->body.n);
 		(void)http_call_write(c->call, head, sizeof(head));
@@ -405,14 +322,16 @@ int guest_write(struct guest_call *c, const void *p, size_t n)
 	int r = c->call ? http_call_write(c->call, p, n) : -EPIPE;
 
 	c->full = r == 1;
+	waits(c);
 	if (!c->full)
-		heard(c); /* it takes what it is given */
+		alive_again(&c->waiter); /* it takes what it is given */
 	return r;
 }
 
 void guest_end(struct guest_call *c)
 {
 	c->sending = false;
+	waits(c);
 	if (c->call)
 		http_call_end(c->call);
 }
@@ -420,6 +339,7 @@ void guest_end(struct guest_call *c)
 void guest_pause(struct guest_call *c)
 {
 	c->paused = true;
+	waits(c);
 	if (c->call)
 		http_call_pause(c->call);
 }
@@ -427,13 +347,14 @@ void guest_pause(struct guest_call *c)
 void guest_resume(struct guest_call *c)
 {
 	c->paused = false;
+	waits(c);
 	if (c->call)
 		http_call_resume(c->call);
 }
 
 bool guest_fell_silent(const struct guest_call *c)
 {
-	return c->unreachable && c->got_head;
+	return c->unreachable && c->waiter.begun;
 }
 
 void guest_cancel(struct guest_call *c)
@@ -500,6 +421,47 @@ int guest_json(struct api *api, struct sandbox *sb, const struct guest_opts *o, 
 	}
 	c->whole_limit = true;
 	return 0;
+}
+
+void guest_nonsense(struct req *r)
+{
+	req_failf(r, ERR_agent_unreachable, "the agent's answer makes no sense");
+}
+
+static bool all_sane(json_t *list, bool (*sane)(json_t *one))
+{
+	json_t *one;
+	size_t i;
+
+	json_array_foreach (list, i, one)
+		if (!sane(one))
+			return false;
+	return json_is_array(list);
+}
+
+void guest_list(struct req *r, json_t *reply, const struct fail *why, const char *key, bool (*sane)(json_t *one),
+		void (*write)(struct jw *w, const char *key, json_t *one))
+{
+	json_t *list = json_object_get(reply, key), *one;
+	struct buf b;
+	struct jw w;
+	size_t i;
+
+	if (why->err) {
+		req_fail(r, why);
+	} else if (!all_sane(list, sane)) {
+		guest_nonsense(r);
+	} else {
+		answer_begin(&w, &b);
+		jw_obj(&w, NULL);
+		jw_arr(&w, key);
+		json_array_foreach (list, i, one)
+			write(&w, NULL, one);
+		jw_arr_end(&w);
+		jw_obj_end(&w);
+		req_json(r, 200, &w);
+	}
+	req_unref(r);
 }
 
 int guest_target(struct buf *out, const char *target, ...)

@@ -57,6 +57,21 @@ static int by_name_read(struct req *r, struct by_name *l, struct fail *why)
 	return 0;
 }
 
+/* Reads what is asked for, and begins {NOUN:[. False: answered. */
+static bool by_name_begin(struct req *r, struct by_name *l, struct buf *b, const char *noun)
+{
+	struct fail why = { 0 };
+
+	if (by_name_read(r, l, &why) < 0) {
+		req_fail(r, &why);
+		return false;
+	}
+	answer_begin(&l->w, b);
+	jw_obj(&l->w, NULL);
+	jw_arr(&l->w, noun);
+	return true;
+}
+
 /* The items come in their list's order, so the page begins behind the one that the last page ended with. */
 static bool by_name_take(struct by_name *l, const char *name)
 {
@@ -101,14 +116,10 @@ static int list_template(const struct template *t, void *arg)
 void h_templates(struct req *r)
 {
 	struct by_name l = { 0 };
-	struct fail why = { 0 };
 	struct buf b;
 
-	if (by_name_read(r, &l, &why) < 0)
-		return req_fail(r, &why);
-	answer_begin(&l.w, &b);
-	jw_obj(&l.w, NULL);
-	jw_arr(&l.w, "templates");
+	if (!by_name_begin(r, &l, &b, "templates"))
+		return;
 	template_each(r->api->sp, r->tenant, list_template, &l);
 	by_name_answer(r, &l);
 }
@@ -213,26 +224,21 @@ static void on_images(json_t *value, const struct fail *why, void *arg)
 {
 	struct req *r = arg;
 	struct by_name l = { 0 };
-	struct fail bad = { 0 };
 	json_t *image;
 	struct buf b;
 	size_t i;
 
-	if (why->err || by_name_read(r, &l, &bad) < 0) {
-		req_fail(r, why->err ? why : &bad);
-		req_unref(r);
-		return;
-	}
-	answer_begin(&l.w, &b);
-	jw_obj(&l.w, NULL);
-	jw_arr(&l.w, "images");
-	json_array_foreach (json_object_get(value, "images"), i, image) {
-		const char *digest = json_string_value(json_object_get(image, "digest"));
+	if (why->err) {
+		req_fail(r, why);
+	} else if (by_name_begin(r, &l, &b, "images")) {
+		json_array_foreach (json_object_get(value, "images"), i, image) {
+			const char *digest = json_string_value(json_object_get(image, "digest"));
 
-		if (by_name_take(&l, digest ? digest : ""))
-			jw_json(&l.w, NULL, image);
+			if (by_name_take(&l, digest ? digest : ""))
+				jw_json(&l.w, NULL, image);
+		}
+		by_name_answer(r, &l);
 	}
-	by_name_answer(r, &l);
 	req_unref(r);
 }
 
@@ -372,20 +378,9 @@ void h_image_build(struct req *r)
 	req_body(r, image_body);
 }
 
-static void on_image_removed(json_t *value, const struct fail *why, void *arg)
-{
-	struct req *r = arg;
-
-	if (why->err)
-		req_fail(r, why);
-	else
-		req_empty(r, 204);
-	req_unref(r);
-}
-
 void h_image_delete(struct req *r)
 {
-	image_remove_async(r->api->sp, req_param(r, 0), on_image_removed, req_ref(r));
+	image_remove_async(r->api->sp, req_param(r, 0), answer_nothing, req_ref(r));
 }
 
 /* --- keys --- */
@@ -418,14 +413,10 @@ static int list_key(const struct key_info *k, void *arg)
 void h_keys(struct req *r)
 {
 	struct by_name l = { 0 };
-	struct fail why = { 0 };
 	struct buf b;
 
-	if (by_name_read(r, &l, &why) < 0)
-		return req_fail(r, &why);
-	answer_begin(&l.w, &b);
-	jw_obj(&l.w, NULL);
-	jw_arr(&l.w, "keys");
+	if (!by_name_begin(r, &l, &b, "keys"))
+		return;
 	key_each(r->api->sp, list_key, &l);
 	by_name_answer(r, &l);
 }

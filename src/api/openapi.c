@@ -4,14 +4,29 @@
 
 #include "api/handlers.h"
 
+#define CHECKPOINT \
+	"id:s kind:s label:s? sandbox:s? template:s? parent:s? vcpu:i memory:i disk:i rootfs:s driver:s driver_version:s " \
+	"digests:@NodeDigests own_bytes:i shared_bytes:i paused_ms:n created_at:t children:i damaged:s?"
+
 /* The shapes of answers: "name:TYPE", TYPE being s text, t time, i whole number, n number, b yes or no, o any object, @X the shape X;
  * before it [] for a list of them; after it ? for "or null" and - for "may be absent". */
 static const struct { const char *name, *members; } shapes[] = {
 	{ "Sandbox",
-	  "id:s name:s state:s reason:s? isolation:s driver:s template:s template_version:i node:s? digests:@Digests vcpu:i "
+	  "id:s name:s state:s reason:s? isolation:s driver:s template:s template_version:i node:s? checkpoint:s? digests:@Digests vcpu:i "
 	  "memory:i disk:i rootfs:s tmpfs:o created_at:t started_at:t? ended_at:t? deadline_at:t? last_active_at:t? timeout:i "
 	  "idle_timeout:i on_timeout:s auto_wake:b env:o metadata:o start:s? phases:o" },
 	{ "Digests", "image:s? kernel:s? template:s?" },
+	{ "Checkpoint", CHECKPOINT },
+	{ "NodeDigests", "image:s? kernel:s?" },
+	{ "CheckpointList", "checkpoints:[]@Checkpoint next_cursor:s?" },
+	{ "Branched", "checkpoint:@Checkpoint sandboxes:[]@Sandbox failed:[]@Error" },
+	{ "Node", CHECKPOINT " sandboxes:[]@NodeSandbox" },
+	{ "NodeSandbox", "id:s name:s state:s" },
+	{ "Tree", "nodes:[]@Node next_cursor:s?" },
+	{ "StorageUsage", "pool:@PoolUsage rows:[]@UsageRow" },
+	{ "PoolUsage", "total:i free:i clone:s" },
+	{ "UsageRow", "what:s count:i bytes:i" },
+	{ "Pruned", "removed:[]s bytes:i" },
 	{ "SandboxList", "sandboxes:[]@Sandbox next_cursor:s?" },
 	{ "ExecResult",
 	  "pid:i stdout:s stderr:s stdout_base64:s- stderr_base64:s- exit:@Exit truncated:o next:o" },
@@ -54,6 +69,10 @@ static const struct { const char *name, *members; } shapes[] = {
 static const struct { const char *name; const struct field *f; const unsigned *n; } bodies[] = {
 	{ "CreateSandbox", create_fields, &ncreate_fields },
 	{ "SetTimeout", timeout_fields, &ntimeout_fields },
+	{ "TakeCheckpoint", checkpoint_fields, &ncheckpoint_fields },
+	{ "Rollback", rollback_fields, &nrollback_fields },
+	{ "Branch", branch_fields, &nbranch_fields },
+	{ "Prune", prune_fields, &nprune_fields },
 	{ "Exec", exec_fields, &nexec_fields },
 	{ "Signal", signal_fields, &nsignal_fields },
 	{ "Resize", resize_fields, &nresize_fields },
@@ -243,7 +262,7 @@ static void header_parameters(struct jw *w, const struct route *rt)
 {
 	const struct { const char *name; bool here; } all[] = {
 		{ "Prefer", rt->flags & ROUTE_ASYNC },
-		{ "Idempotency-Key", rt->fn == h_sandbox_create },
+		{ "Idempotency-Key", rt->flags & ROUTE_KEYED },
 		{ "Last-Event-ID", rt->fn == h_output || rt->fn == h_events || rt->fn == h_sandbox_events },
 		{ "X-Attach-Token", rt->flags & ROUTE_ATTACH },
 	};
@@ -299,7 +318,7 @@ static void response(struct jw *w, int status, const struct route *rt, const cha
 		if (stream)
 			content(w, "text/event-stream", NULL);
 		if (rt->flags & ROUTE_BYTES_OUT)
-			content(w, "application/octet-stream", NULL);
+			content(w, rt->fn == h_checkpoint_export ? CHECKPOINT_TYPE : "application/octet-stream", NULL);
 		jw_obj_end(w);
 	}
 	jw_obj_end(w);
@@ -346,7 +365,8 @@ static void operation(struct jw *w, const struct route *rt, const char *path, co
 		jw_obj(w, "requestBody");
 		jw_bool(w, "required", !(rt->flags & ROUTE_OPTIONAL_BODY));
 		jw_obj(w, "content");
-		content(w, rt->in ? "application/json" : "application/octet-stream", rt->in);
+		content(w, rt->in ? "application/json" : rt->fn == h_checkpoint_import ? CHECKPOINT_TYPE : "application/octet-stream",
+			rt->in);
 		jw_obj_end(w);
 		jw_obj_end(w);
 	}

@@ -36,13 +36,13 @@ static void range_json(struct jw *w, const char *key, json_t *v)
 	jw_obj_end(w);
 }
 
-static void process_json(struct jw *w, json_t *p)
+static void process_json(struct jw *w, const char *key, json_t *p)
 {
 	json_t *args = json_object_get(p, "args"), *a;
 	bool running = json_is_true(json_object_get(p, "running"));
 	size_t i;
 
-	jw_obj(w, NULL);
+	jw_obj(w, key);
 	jw_int(w, "pid", number(p, "pid"));
 	text(w, "cmd", json_object_get(p, "cmd"));
 	jw_arr(w, "args");
@@ -64,40 +64,14 @@ static void process_json(struct jw *w, json_t *p)
 	jw_obj_end(w);
 }
 
-static bool is_list(json_t *list)
+static bool is_process(json_t *p)
 {
-	json_t *p;
-	size_t i;
-
-	json_array_foreach (list, i, p)
-		if (number(p, "pid") < 1 || number(p, "pid") > INT32_MAX || !command_exit_sane(p))
-			return false;
-	return json_is_array(list);
+	return number(p, "pid") >= 1 && number(p, "pid") <= INT32_MAX && command_exit_sane(p);
 }
 
 static void on_list(json_t *reply, const struct fail *why, void *arg)
 {
-	json_t *list = json_object_get(reply, "processes"), *p;
-	struct req *r = arg;
-	struct buf b;
-	struct jw w;
-	size_t i;
-
-	if (why->err) {
-		req_fail(r, why);
-	} else if (!is_list(list)) {
-		guest_nonsense(r);
-	} else {
-		answer_begin(&w, &b);
-		jw_obj(&w, NULL);
-		jw_arr(&w, "processes");
-		json_array_foreach (list, i, p)
-			process_json(&w, p);
-		jw_arr_end(&w);
-		jw_obj_end(&w);
-		req_json(r, 200, &w);
-	}
-	req_unref(r);
+	guest_list(arg, reply, why, "processes", is_process, process_json);
 }
 
 static void ask(struct req *r, const struct guest_opts *o, guest_json_fn *done)
@@ -223,17 +197,6 @@ void h_stdin(struct req *r)
 
 /* --- signal and size --- */
 
-static void on_done(json_t *reply, const struct fail *why, void *arg)
-{
-	struct req *r = arg;
-
-	if (why->err)
-		req_fail(r, why);
-	else
-		req_empty(r, 204);
-	req_unref(r);
-}
-
 struct signal_req {
 	json_t *signal;
 	bool group;
@@ -265,7 +228,7 @@ static void signal_body(struct req *r, json_t *body)
 	snprintf(text_, sizeof(text_), "{\"pid\":%lld,\"signal\":%lld,\"group\":%s}", (long long)pid,
 		 (long long)sig, q.group ? "true" : "false");
 	o.body = str_of(text_);
-	ask(r, &o, on_done);
+	ask(r, &o, answer_nothing);
 }
 
 void h_signal(struct req *r)
@@ -288,7 +251,7 @@ static void resize_body(struct req *r, json_t *body)
 		 "{\"process\":{\"pid\":%lld},\"pty\":{\"size\":{\"cols\":%lld,\"rows\":%lld}}}",
 		 (long long)pid, (long long)q.cols, (long long)q.rows);
 	o.body = str_of(text_);
-	ask(r, &o, on_done);
+	ask(r, &o, answer_nothing);
 }
 
 void h_resize(struct req *r)

@@ -212,19 +212,15 @@ static void forward(struct req *r, int port)
 	pass(r, port, true, buf_str(&t), NULL, NULL);
 }
 
-static void on_woken(struct sandbox *sb, const struct fail *why, void *arg)
+static void awake(struct req *r, const struct fail *why)
 {
-	struct req *r = arg;
 	int port = (int)(intptr_t)r->user;
 
 	r->user = NULL;
-	if (!r->x)
-		;
-	else if (!sb)
+	if (why->err)
 		refuse(r, true, r->sb->id, 0, why);
 	else
 		forward(r, port);
-	req_unref(r);
 }
 
 static void to_sandbox(struct req *r, struct str id, int port)
@@ -243,11 +239,8 @@ static void to_sandbox(struct req *r, struct str id, int port)
 		return e2b_fail(r, z, 0, 502, "The sandbox was not found");
 	sandbox_hold(r->sb);
 	r->held = true;
-	if (r->sb->state == SANDBOX_PAUSED && r->sb->auto_wake) {
-		r->user = (void *)(intptr_t)port;
-		return sandbox_wake(r->sb, on_woken, req_ref(r));
-	}
-	forward(r, port);
+	r->user = (void *)(intptr_t)port;
+	wake_first(r, awake);
 }
 
 bool proxy_by_host(struct req *r)

@@ -1,7 +1,7 @@
 /* relay.c - bodies between the client and the agent: neither is read faster than the other takes it. */
 #include "api/handlers.h"
 
-#include "api/connect.h"
+#include "api/alive.h"
 
 /* --- up --- */
 
@@ -99,7 +99,7 @@ void relay_upload(struct req *r, const char *method, const char *target, const c
 	struct guest_opts o = { .method = method, .target = target, .user = user,
 		.ctype = "application/octet-stream", .not_found = not_found,
 		/* What a command has not read may stay unread; and what was unpacked goes to the disk before the answer. */
-		.limit_ms = done ? 300000 : -1 };
+		.limit_ms = done ? alive_limits.upload : -1 };
 	struct fail why = { 0 };
 	struct upload *u;
 

@@ -199,6 +199,23 @@ bool req_wants_async(struct req *r)
 	       http_has_token(http_req(r->x), "Prefer", "respond-async");
 }
 
+int req_idempotency(struct req *r, char room[129], const char **out, struct fail *why)
+{
+	struct str key = r->x ? http_get(http_req(r->x), "Idempotency-Key") : (struct str){ 0 };
+
+	if (!key.p)
+		return 0;
+	if (!key.n || str_copy(room, 129, key) < 0)
+		return fail_as(why, ERR_bad_request, "Idempotency-Key: 1 to 128 characters");
+	*out = room;
+	return 0;
+}
+
+struct sandbox *req_sandbox(struct req *r, struct fail *why)
+{
+	return sandbox_find(r->api->sp, r->tenant, str_of(req_param(r, 0)), why);
+}
+
 /* Whether TYPE is named in Accept; its weights are not looked at: whoever names it can read it. */
 bool req_accepts(struct req *r, const char *type)
 {
@@ -259,6 +276,17 @@ int value_ms(json_t *v, const char *name, int64_t max_s, int64_t *out, struct fa
 			       (long long)max_s);
 	*out = ms;
 	return 0;
+}
+
+int value_timeout(struct req *r, json_t *v, const char *name, int64_t *out, struct fail *why)
+{
+	const struct config *cfg = r->api->cfg;
+	int64_t ms = -1;
+	int err = value_ms(v, name, cfg->max_timeout_s ? cfg->max_timeout_s : 365 * 86400LL, &ms, why);
+
+	if (!err && ms >= 0)
+		*out = (ms + 999) / 1000;
+	return err;
 }
 
 static bool env_name(const char *s)
@@ -380,6 +408,17 @@ void req_empty(struct req *r, int status)
 	http_respond_empty(r->x, status);
 }
 
+void answer_nothing(json_t *value, const struct fail *why, void *arg)
+{
+	struct req *r = arg;
+
+	if (why->err)
+		req_fail(r, why);
+	else
+		req_empty(r, 204);
+	req_unref(r);
+}
+
 void req_text(struct req *r, int status, const char *ctype, const void *p, size_t n)
 {
 	if (!r->x)
@@ -452,7 +491,7 @@ int page_read(struct req *r, struct page *p, struct fail *why)
 	if (!cursor)
 		return 0;
 	/* NS-ID, and nobody else's business. */
-	if (!str_cut(str_of(cursor), '-', &head, &tail) || str_u64(head, INT64_MAX, &ns) < 0 || !ns ||
+	if (!str_cut(str_of(cursor), '-', &head, &tail) || str_u64(head, INT64_MAX, &ns) < 0 ||
 	    !tail.n || str_copy(p->after_id, sizeof(p->after_id), tail) < 0)
 		return fail_as(why, ERR_bad_cursor, "not a cursor of this list");
 	p->after_ns = (int64_t)ns;
@@ -461,8 +500,15 @@ int page_read(struct req *r, struct page *p, struct fail *why)
 
 enum page_take page_item(struct page *p, int64_t created_ns, const char *id)
 {
-	if (p->after_ns && (created_ns > p->after_ns ||
-			    (created_ns == p->after_ns && strcmp(id, p->after_id) >= 0)))
+	if (p->anchored) {
+		if (!strcmp(id, p->after_id)) {
+			p->anchored = false;
+			p->after_id[0] = '\0';
+		}
+		return PAGE_SKIP;
+	}
+	if (p->after_id[0] && (created_ns > p->after_ns ||
+			       (created_ns == p->after_ns && strcmp(id, p->after_id) >= 0)))
 		return PAGE_SKIP;
 	if (p->n == p->limit) {
 		p->more = true;

@@ -144,15 +144,12 @@ static void run(struct req *r)
 		r->sb = NULL; /* the core may free it as soon as we return */
 }
 
-static void on_woken(struct sandbox *sb, const struct fail *why, void *arg)
+static void awake(struct req *r, const struct fail *why)
 {
-	struct req *r = arg;
-
-	if (!sb)
+	if (why->err)
 		req_fail(r, why);
-	else if (r->x)
+	else
 		run(r);
-	req_unref(r);
 }
 
 static void dispatch(struct req *r)
@@ -172,8 +169,8 @@ static void dispatch(struct req *r)
 		else
 			sandbox_hold(r->sb);
 		r->held = true;
-		if (r->sb->auto_wake && r->sb->state == SANDBOX_PAUSED && !quiet)
-			return sandbox_wake(r->sb, on_woken, req_ref(r));
+		if (!quiet)
+			return wake_first(r, awake);
 	}
 	run(r);
 }

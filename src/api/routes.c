@@ -5,9 +5,11 @@
 #define SB ROUTE_SANDBOX
 #define RUN (ROUTE_SANDBOX | ROUTE_RUNNING)
 #define S "/v1/sandboxes/{id}"
+#define TAKE (ROUTE_SANDBOX | ROUTE_ASYNC | ROUTE_OPTIONAL_BODY | ROUTE_KEYED)
+#define C "/v1/checkpoints"
 
 const struct route routes[] = {
-	{ "POST", "/v1/sandboxes", "create_sandbox", SCOPE_USE, ROUTE_ASYNC | ROUTE_OPTIONAL_BODY, h_sandbox_create,
+	{ "POST", "/v1/sandboxes", "create_sandbox", SCOPE_USE, ROUTE_ASYNC | ROUTE_OPTIONAL_BODY | ROUTE_KEYED, h_sandbox_create,
 	  "Create a sandbox", NULL, "CreateSandbox", "Sandbox", 201 },
 	{ "GET", "/v1/sandboxes", "list_sandboxes", SCOPE_READ, 0, h_sandbox_list, "List sandboxes, newest first",
 	  "state all limit cursor metadata.*", NULL, "SandboxList", 200 },
@@ -17,10 +19,25 @@ const struct route routes[] = {
 	  "Sandbox", 200 },
 	{ "POST", S "/pause", "pause_sandbox", SCOPE_USE, SB | ROUTE_ASYNC, h_sandbox_pause,
 	  "Let it stand still, in memory", NULL, NULL, "Sandbox", 200 },
-	{ "POST", S "/wake", "wake_sandbox", SCOPE_USE, SB | ROUTE_ASYNC, h_sandbox_wake, "Undo a pause", NULL, NULL,
+	{ "POST", S "/wake", "wake_sandbox", SCOPE_USE, SB | ROUTE_ASYNC, h_sandbox_wake, "Undo a pause or a suspension", NULL, NULL,
 	  "Sandbox", 200 },
 	{ "POST", S "/timeout", "set_timeout", SCOPE_USE, SB | ROUTE_ASYNC, h_sandbox_timeout,
 	  "A new deadline, from now on", NULL, "SetTimeout", "Sandbox", 200 },
+
+	{ "POST", S "/suspend", "suspend_sandbox", SCOPE_USE, SB | ROUTE_ASYNC, h_suspend,
+	  "Put it on disk, and give its memory back", NULL, NULL, "Sandbox", 200 },
+	{ "POST", S "/checkpoints", "create_checkpoint", SCOPE_USE, TAKE, h_checkpoint,
+	  "Keep its disk, memory and devices as they are now", NULL, "TakeCheckpoint", "Checkpoint", 201 },
+	{ "GET", S "/checkpoints", "list_sandbox_checkpoints", SCOPE_READ, SB, h_sandbox_checkpoints,
+	  "Its checkpoints and snapshots, newest first", "limit cursor", NULL, "CheckpointList", 200 },
+	{ "POST", S "/snapshots", "create_snapshot", SCOPE_USE, TAKE, h_snapshot, "Keep its disk as it is now", NULL,
+	  "TakeCheckpoint", "Checkpoint", 201 },
+	{ "POST", S "/branch", "branch_sandbox", SCOPE_USE, SB | ROUTE_ASYNC | ROUTE_OPTIONAL_BODY, h_branch,
+	  "Start siblings that go on from this instant", NULL, "Branch", "Branched", 201 },
+	{ "POST", S "/fork", "fork_sandbox", SCOPE_USE, SB | ROUTE_ASYNC | ROUTE_OPTIONAL_BODY, h_branch,
+	  "Another name of branch", NULL, "Branch", "Branched", 201 },
+	{ "POST", S "/rollback", "rollback_sandbox", SCOPE_USE, SB | ROUTE_ASYNC, h_rollback,
+	  "Back to one of its checkpoints", NULL, "Rollback", "Sandbox", 200 },
 
 	{ "POST", S "/exec", "exec", SCOPE_USE, RUN | ROUTE_STREAM, h_exec, "Run a command", "wait detach", "Exec",
 	  "ExecResult", 200 },
@@ -60,6 +77,26 @@ const struct route routes[] = {
 	  "Relay to a port of the guest, websockets too", NULL, NULL, NULL, 200 },
 	{ "GET", S "/tcp/{port}", "open_tcp", SCOPE_USE, RUN, h_tcp, "A byte stream to a port (Upgrade: tcp)", NULL, NULL,
 	  NULL, 101 },
+
+	{ "GET", C, "list_checkpoints", SCOPE_READ, 0, h_checkpoints, "Checkpoints and snapshots, newest first",
+	  "kind sandbox limit cursor", NULL, "CheckpointList", 200 },
+	{ "GET", "/v1/snapshots", "list_snapshots", SCOPE_READ, 0, h_snapshots, "Snapshots, newest first",
+	  "sandbox limit cursor", NULL, "CheckpointList", 200 },
+	{ "POST", C "/import", "import_checkpoint", SCOPE_USE, ROUTE_BYTES_IN, h_checkpoint_import,
+	  "Read in what export wrote, here or elsewhere", NULL, NULL, "Checkpoint", 201 },
+	{ "GET", C "/{id}", "get_checkpoint", SCOPE_READ, 0, h_checkpoint_show, "One node, by id or unique label", NULL, NULL,
+	  "Checkpoint", 200 },
+	{ "DELETE", C "/{id}", "delete_checkpoint", SCOPE_USE, 0, h_checkpoint_delete, "Remove a node; what others need of it stays",
+	  NULL, NULL, NULL, 204 },
+	{ "GET", C "/{id}/export", "export_checkpoint", SCOPE_READ, ROUTE_BYTES_OUT, h_checkpoint_export, "A node as one stream",
+	  NULL, NULL, NULL, 200 },
+	{ "GET", "/v1/tree", "get_tree", SCOPE_READ, 0, h_tree, "Who came from whom, parents before children", "limit cursor",
+	  NULL, "Tree", 200 },
+	{ "GET", "/v1/usage", "get_usage", SCOPE_READ, 0, h_usage, "What takes the room", NULL, NULL, "StorageUsage", 200 },
+	{ "POST", "/v1/prune", "prune", SCOPE_USE, ROUTE_ASYNC, h_prune, "Remove old nodes that nothing needs", NULL, "Prune",
+	  "Pruned", 200 },
+	{ "POST", "/v1/fsck", "fsck", SCOPE_ADMIN, 0, h_fsck, "Compare every node with its digests", NULL, NULL,
+	  "OperationStarted", 202 },
 
 	{ "GET", "/v1/operations", "list_operations", SCOPE_READ, 0, h_operations, "List operations, newest first",
 	  "limit cursor", NULL, "OperationList", 200 },

@@ -43,12 +43,14 @@ void digests_json(struct jw *w, const char *image, const char *kernel, const cha
 	jw_obj(w, "digests");
 	digest_json(w, "image", image);
 	digest_json(w, "kernel", kernel);
-	jw_str(w, "template", node && *node ? node : NULL);
+	if (node)
+		jw_str(w, "template", *node ? node : NULL);
 	jw_obj_end(w);
 }
 
-void sandbox_json(struct req *r, struct jw *w, const char *key, const struct sandbox *sb)
+void sandbox_write(struct req *r, struct jw *w, const char *key, const void *sandbox)
 {
+	const struct sandbox *sb = sandbox;
 	const char *path;
 	json_t *size;
 	unsigned i;
@@ -63,6 +65,7 @@ void sandbox_json(struct req *r, struct jw *w, const char *key, const struct san
 	jw_str(w, "template", sb->template);
 	jw_int(w, "template_version", sb->template_version);
 	jw_str(w, "node", sb->node[0] ? sb->node : NULL);
+	jw_str(w, "checkpoint", sb->checkpoint[0] ? sb->checkpoint : NULL);
 	digests_json(w, sb->image_digest, sb->kernel_digest, sb->node);
 	jw_int(w, "vcpu", sb->vcpu);
 	jw_int(w, "memory", (int64_t)sb->memory);
@@ -89,82 +92,14 @@ static void answer_sandbox(struct req *r, const struct sandbox *sb, int status)
 	struct jw w;
 
 	answer_begin(&w, &b);
-	sandbox_json(r, &w, NULL, sb);
+	sandbox_write(r, &w, NULL, sb);
 	req_json(r, status, &w);
-}
-
-/* --- slow calls, answered at their end or at once with an operation --- */
-
-struct slow {
-	struct req *r;
-	int status;
-	char op[24];	/* empty: the client waits */
-	bool created;
-};
-
-static void slow_done(struct sandbox *sb, const struct fail *why, void *arg)
-{
-	struct slow *s = arg;
-	struct req *r = s->r;
-	struct operation *op;
-
-	if (sb && s->created)
-		metrics_created(r->api, sb);
-	if (!s->op[0]) {
-		if (sb)
-			answer_sandbox(r, sb, s->status);
-		else
-			req_fail(r, why);
-	} else if ((op = operation_find(r->api->sp, r->tenant, str_of(s->op)))) {
-		struct fail bad = { 0 };
-		json_t *result = NULL;
-		struct buf b;
-		struct jw w;
-
-		if (sb) {
-			operation_set_target(op, sb->id);
-			answer_begin(&w, &b);
-			jw_obj(&w, NULL);
-			sandbox_json(r, &w, "sandbox", sb);
-			jw_obj_end(&w);
-			result = w.err ? NULL : json_read(buf_str(&b), &bad);
-			buf_clear(&b);
-		}
-		operation_end(op, result, sb ? &bad : why);
-	}
-	free(s);
-	req_unref(r);
-}
-
-/* NULL: answered already. The sandbox_done_fn is slow_done, its argument what this returns. */
-static struct slow *slow_begin(struct req *r, const char *kind, const char *target, int status)
-{
-	struct slow *s = calloc(1, sizeof(*s));
-	struct operation *op;
-
-	if (!s) {
-		req_failf(r, ERR_no_capacity, "out of memory");
-		return NULL;
-	}
-	s->status = status;
-	if (req_wants_async(r)) {
-		op = operation_new(r->api->sp, r->tenant, kind, target);
-		if (!op) {
-			free(s);
-			req_failf(r, ERR_rate_limited, "too many operations are under way");
-			return NULL;
-		}
-		snprintf(s->op, sizeof(s->op), "%s", op->id);
-		req_operation(r, op);
-	}
-	s->r = req_ref(r);
-	return s;
 }
 
 /* --- create --- */
 
 struct create_body {
-	const char *template, *name, *on_timeout, *rootfs;
+	const char *template, *checkpoint, *snapshot, *name, *on_timeout, *rootfs;
 	json_t *timeout, *idle_timeout, *env, *metadata, *memory, *disk, *tmpfs;
 	int64_t vcpu;
 	bool auto_wake;
@@ -172,6 +107,8 @@ struct create_body {
 
 const struct field create_fields[] = {
 	STR_FIELD(struct create_body, template, 63, false),
+	STR_FIELD(struct create_body, checkpoint, 127, false),
+	STR_FIELD(struct create_body, snapshot, 127, false),
 	STR_FIELD(struct create_body, name, 63, false),
 	ANY_FIELD(struct create_body, timeout, false),
 	ANY_FIELD(struct create_body, idle_timeout, false),
@@ -187,16 +124,6 @@ const struct field create_fields[] = {
 };
 const unsigned ncreate_fields = ARRAY_LEN(create_fields);
 
-static int seconds(json_t *v, const char *name, const struct config *cfg, int64_t *out, struct fail *why)
-{
-	int64_t ms = -1, most = cfg->max_timeout_s ? cfg->max_timeout_s : 365 * 86400LL;
-	int err = value_ms(v, name, most, &ms, why);
-
-	if (!err && ms >= 0)
-		*out = (ms + 999) / 1000;
-	return err;
-}
-
 static int one_of(const char *v, const char *name, const char *no, const char *yes, bool *out, struct fail *why)
 {
 	if (!v || !strcmp(v, no))
@@ -208,7 +135,7 @@ static int one_of(const char *v, const char *name, const char *no, const char *y
 	return 0;
 }
 
-static int metadata_check(json_t *v, struct fail *why)
+int value_metadata(json_t *v, struct fail *why)
 {
 	size_t total = 0;
 	const char *key;
@@ -259,12 +186,12 @@ static int create_read(struct req *r, json_t *body, struct create_req *q, struct
 	int err = fields_read(body, create_fields, ncreate_fields, &c, why);
 
 	*q = (struct create_req){ .timeout_s = -1, .idle_timeout_s = -1 };
-	if (err < 0 || (err = seconds(c.timeout, "timeout", r->api->cfg, &q->timeout_s, why)) < 0 ||
-	    (err = seconds(c.idle_timeout, "idle_timeout", r->api->cfg, &q->idle_timeout_s, why)) < 0 ||
+	if (err < 0 || (err = value_timeout(r, c.timeout, "timeout", &q->timeout_s, why)) < 0 ||
+	    (err = value_timeout(r, c.idle_timeout, "idle_timeout", &q->idle_timeout_s, why)) < 0 ||
 	    (err = value_size(c.memory, "memory", 64 * MIB, SIZE_MAX_BYTES, &q->memory, why)) < 0 ||
 	    (err = value_size(c.disk, "disk", 64 * MIB, SIZE_MAX_BYTES, &q->disk, why)) < 0 ||
 	    (err = value_env(c.env, "env", ENV_MAX, ENV_BYTES, why)) < 0 ||
-	    (err = metadata_check(c.metadata, why)) < 0 || (err = tmpfs_read(c.tmpfs, why)) < 0 ||
+	    (err = value_metadata(c.metadata, why)) < 0 || (err = tmpfs_read(c.tmpfs, why)) < 0 ||
 	    (err = one_of(c.rootfs, "rootfs", "writable", "read-only", &q->read_only, why)) < 0 ||
 	    (err = one_of(c.on_timeout, "on_timeout", "kill", "suspend", &q->suspend_on_timeout, why)) < 0)
 		return err;
@@ -272,7 +199,11 @@ static int create_read(struct req *r, json_t *body, struct create_req *q, struct
 	if (c.name && *c.name && (!str_is_name(str_of(c.name)) || id_valid(str_of(c.name), 'i')))
 		return fail_as(why, ERR_bad_request,
 			       "name: a small letter or digit, then [a-z0-9._-], at most 63; not like an id");
+	if (!!c.template + !!c.checkpoint + !!c.snapshot > 1)
+		return fail_as(why, ERR_bad_request, "one of template, checkpoint and snapshot");
 	q->template = c.template;
+	q->checkpoint = c.checkpoint;
+	q->snapshot = c.snapshot;
 	q->name = c.name;
 	q->auto_wake = c.auto_wake;
 	q->env = c.env;
@@ -282,26 +213,27 @@ static int create_read(struct req *r, json_t *body, struct create_req *q, struct
 	return 0;
 }
 
+static void on_created(struct sandbox *sb, const struct fail *why, void *arg)
+{
+	struct slow *s = arg;
+
+	if (sb)
+		metrics_created(s->r->api, sb);
+	slow_sandbox(sb, why, s);
+}
+
 static void create_body(struct req *r, json_t *body)
 {
-	struct str key = http_get(http_req(r->x), "Idempotency-Key");
 	struct create_req q;
 	struct fail why = { 0 };
 	struct slow *s;
 	char idem[129];
 
-	if (create_read(r, body, &q, &why) < 0)
+	if (create_read(r, body, &q, &why) < 0 || req_idempotency(r, idem, &q.idempotency_key, &why) < 0)
 		return req_fail(r, &why);
-	if (key.p) {
-		if (!key.n || str_copy(idem, sizeof(idem), key) < 0)
-			return req_failf(r, ERR_bad_request, "Idempotency-Key: 1 to 128 characters");
-		q.idempotency_key = idem;
-	}
 	s = slow_begin(r, "create", "", 201);
-	if (!s)
-		return;
-	s->created = true;
-	sandbox_create(r->api->sp, r->tenant, &q, slow_done, s);
+	if (s)
+		sandbox_create(r->api->sp, r->tenant, &q, on_created, s);
 }
 
 void h_sandbox_create(struct req *r)
@@ -352,7 +284,7 @@ static int list_one(struct sandbox *sb, void *arg)
 		return 1;
 	switch (page_item(&l->page, sb->created_ns, sb->id)) {
 	case PAGE_TAKE:
-		sandbox_json(l->r, &l->w, NULL, sb);
+		sandbox_write(l->r, &l->w, NULL, sb);
 		return 1;
 	case PAGE_SKIP:
 		return 1;
@@ -417,7 +349,7 @@ void h_sandbox_kill(struct req *r)
 	struct slow *s = slow_begin(r, "kill", r->sb->id, 200);
 
 	if (s)
-		sandbox_kill(r->sb, "killed", slow_done, s);
+		sandbox_kill(r->sb, "killed", slow_sandbox, s);
 }
 
 void h_sandbox_pause(struct req *r)
@@ -425,7 +357,7 @@ void h_sandbox_pause(struct req *r)
 	struct slow *s = slow_begin(r, "pause", r->sb->id, 200);
 
 	if (s)
-		sandbox_pause(r->sb, slow_done, s);
+		sandbox_pause(r->sb, slow_sandbox, s);
 }
 
 void h_sandbox_wake(struct req *r)
@@ -433,7 +365,7 @@ void h_sandbox_wake(struct req *r)
 	struct slow *s = slow_begin(r, "wake", r->sb->id, 200);
 
 	if (s)
-		sandbox_wake(r->sb, slow_done, s);
+		sandbox_wake(r->sb, slow_sandbox, s);
 }
 
 struct timeout_body { json_t *timeout; };
@@ -450,15 +382,11 @@ static void timeout_body(struct req *r, json_t *body)
 	struct slow *s;
 
 	if (fields_read(body, timeout_fields, ntimeout_fields, &q, &why) < 0 ||
-	    seconds(q.timeout, "timeout", r->api->cfg, &timeout_s, &why) < 0)
-		return req_fail(r, &why);
-	/* Found again: the body may have taken its time. */
-	sb = sandbox_find(r->api->sp, r->tenant, str_of(req_param(r, 0)), &why);
-	if (!sb)
+	    value_timeout(r, q.timeout, "timeout", &timeout_s, &why) < 0 || !(sb = req_sandbox(r, &why)))
 		return req_fail(r, &why);
 	s = slow_begin(r, "timeout", sb->id, 200);
 	if (s)
-		sandbox_set_timeout(sb, timeout_s, slow_done, s);
+		sandbox_set_timeout(sb, timeout_s, slow_sandbox, s);
 }
 
 void h_sandbox_timeout(struct req *r)
