@@ -390,9 +390,7 @@ struct tree_node {
 	int64_t generation;	/* of the last /init of what was saved; those of its clones are higher */
 	unsigned pins;		/* being made, read or started from: it is not removed */
 	char idem[129];
-	/* What a clone takes over: {"env":{…} (as /init gets it), "own_env":{…}, "user", "workdir", "tmpfs", "metadata", "timeout", "idle_timeout",
-	 * "template_version"}; NULL for a template's, whose template says it. */
-	json_t *guest;
+	json_t *guest;	/* what a clone takes over, core_guest(); NULL for a template's, whose template says it */
 	bool there;	/* whole and recorded; else it is just being made, and nobody sees it */
 	bool removing;	/* nobody sees it any more */
 	bool digested, verified, verify, looking; /* verify.c */
@@ -403,7 +401,6 @@ struct tree_node *tree_add(struct space *sp, const struct checkpoint *k); /* pin
 struct tree_node *tree_find(struct space *sp, const char *id);		  /* also one that is not `there`, or is being removed */
 int tree_load(struct space *sp, const char *id, struct str body, struct fail *why); /* from its record; those of the first version say little */
 int tree_put(struct tree_node *n, struct store_txn *t);			   /* its record, into T */
-int tree_usable(const struct tree_node *n, struct fail *why);		   /* checkpoint_damaged, checkpoint_not_found, or unsupported (made by another driver) */
 static inline void tree_pin(struct tree_node *n)
 {
 	n->pins++;
@@ -424,11 +421,12 @@ void verify_soon(struct tree_node *n); /* something was started from it: its dig
 /* --- save.c: writing a node from a machine. Freeze, save, /init with the same identity; a guest that does not answer is saved as it stands --- */
 typedef void save_fn(struct tree_node *n, const struct fail *why, void *arg); /* N is pinned for the callee */
 struct save_req {
-	enum node_kind kind;
+	enum node_kind kind; /* NODE_SNAPSHOT: the disk alone, with the guest's file systems frozen, and thawed whatever happens */
 	const char *label, *idem; /* may be NULL */
-	bool disk_only;		  /* with the guest's file systems frozen, and thawed whatever happens */
 	bool leave_stopped;	  /* a suspension: the vCPUs do not run again after the instant that was saved */
 };
+/* C runs or is paused, `doing` is set, and nothing of it changes meanwhile but that it may end (then: sandbox_gone). Afterwards it is as it was before; a
+ * paused one stays paused, its user processes frozen until the /init of its wake. N is in C's line: c->sb.checkpoint (not for snapshots and suspensions). */
 void save_node(struct sandbox_core *c, const struct save_req *q, save_fn *fn, void *arg);
 
 /* --- revive.c: a sandbox that exists gets a machine again, from a node: wake, rollback, recovery --- */

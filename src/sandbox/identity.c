@@ -1,7 +1,9 @@
 /* identity.c - /init: telling a guest who it is now, and the check that it took it in.
  *
  * A clone is a new machine only once it has a new name, the host's time, fresh entropy and a token of its own; a guest that cannot
- * confirm that is not handed out. The clock counts as right when the guest's time in its answer is at most 100 ms behind ours when the
+ * confirm that is not handed out. It confirms by what it answers: its id, machine id and generation are those that it was given; its clock is ours; the
+ * 16 bytes that it draws, and the boot token that it drew before them, are like those of no other guest, neither of the one it was taken from nor of its
+ * siblings. One that only goes on (after a pause, a save, a restart of ours) has the boot token that it had. The clock counts as right when the guest's time in its answer is at most 100 ms behind ours when the
  * answer is here; on a busy host the way itself can take that long, so it is asked again, which takes a few milliseconds. */
 #include <stdio.h>
 
@@ -17,6 +19,7 @@
 struct init_call {
 	struct sandbox_core *c;
 	bool fresh, applied; /* applied: the guest took it once; what is asked again is only its clock */
+	bool drawn;	     /* … and what it drew was looked at */
 	unsigned tries;
 	int64_t until_ms, sent_ns;
 	struct later *pause;
@@ -72,22 +75,84 @@ static void finish(struct init_call *i, const struct fail *why)
 
 static void again(struct init_call *i, const struct fail *why)
 {
-	if (i->tries >= TRIES_MAX || mono_ms() >= i->until_ms)
+	bool boots = i->c->booting && why->code == ERR_agent_unreachable;
+
+	if ((i->tries >= TRIES_MAX && !boots) || mono_ms() >= i->until_ms)
 		finish(i, why);
 	else
 		later_set(i->c->sp, &i->pause, why->code == ERR_agent_unreachable ? RETRY_MS : 0, init_send, i);
 }
 
-/* True if another guest drew the same bytes: then its entropy was not renewed. */
-static bool drawn_before(struct space *sp, uint64_t v)
-{
-	unsigned n = MIN(sp->nrandoms, (unsigned)ARRAY_LEN(sp->randoms));
+#define DRAWN ARRAY_LEN(((struct space *)0)->randoms)
+static_assert(DRAWN == ARRAY_LEN(((struct space *)0)->boots), "both are remembered for as many starts");
 
-	for (unsigned i = 0; i < n; i++)
-		if (sp->randoms[i] == v)
+/* True if another guest drew the same: then its entropy was not renewed. The newest ones are remembered. */
+static bool drawn_before(uint64_t seen[DRAWN], unsigned *n, uint64_t v)
+{
+	for (unsigned i = 0; i < MIN(*n, DRAWN); i++)
+		if (seen[i] == v)
 			return true;
-	sp->randoms[sp->nrandoms++ % ARRAY_LEN(sp->randoms)] = v;
+	seen[(*n)++ % DRAWN] = v;
 	return false;
+}
+
+static uint64_t token_hash(const char *token)
+{
+	uint64_t v = 14695981039346656037ULL; /* FNV-1a */
+
+	for (const char *p = token; *p; p++)
+		v = (v ^ (unsigned char)*p) * 1099511628211ULL;
+	return v;
+}
+
+/* Living ones are looked at by their records as well, which outlive a restart of ours; its own from before its last start is one of them. */
+static bool boot_token_used(struct space *sp, const char *token)
+{
+	link_each_safe(l, next, &sp->sandboxes) {
+		struct sandbox_core *c = container_of(l, struct sandbox_core, link);
+
+		if (!state_ended(c->state) && !strcmp(c->who.boot_token, token))
+			return true;
+	}
+	return drawn_before(sp->boots, &sp->nboots, token_hash(token));
+}
+
+void boot_token_learn(struct space *sp, const char *token)
+{
+	if (token && token[0])
+		(void)drawn_before(sp->boots, &sp->nboots, token_hash(token));
+}
+
+static int check_boot_token(struct init_call *i, const char *token, struct fail *why)
+{
+	struct identity *who = &i->c->who;
+	size_t n = strlen(token);
+
+	if (n < 16 || n >= sizeof(who->boot_token))
+		return fail_as(why, ERR_guest_failed, "the guest did not say its boot token");
+	if (i->fresh && !i->drawn) {
+		if (boot_token_used(i->c->sp, token))
+			return fail_as(why, ERR_guest_failed, "the guest's boot token is that of another one, or of its last start");
+	} else if (who->boot_token[0] && strcmp(who->boot_token, token)) {
+		return fail_as(why, ERR_guest_failed, "the guest's boot token has changed: it is not the one that it was");
+	}
+	(void)str_copy(who->boot_token, sizeof(who->boot_token), str_of(token));
+	return 0;
+}
+
+/* The first half of a draw is its name here. */
+static int check_random(struct init_call *i, struct str text, struct fail *why)
+{
+	unsigned char raw[64];
+	size_t n = 0;
+	uint64_t drawn;
+
+	if (text.n > 64 || base64_decode(raw, &n, text) < 0 || n < 16)
+		return fail_as(why, ERR_guest_failed, "the guest did not prove its entropy");
+	memcpy(&drawn, raw, sizeof(drawn));
+	if (i->fresh && drawn_before(i->c->sp->randoms, &i->c->sp->nrandoms, drawn))
+		return fail_as(why, ERR_guest_failed, "the guest's random numbers are those of another one");
+	return 0;
 }
 
 static const char *get(json_t *j, const char *key)
@@ -101,19 +166,14 @@ static const char *get(json_t *j, const char *key)
 static int check(struct init_call *i, json_t *j, struct fail *why)
 {
 	struct sandbox_core *c = i->c;
-	unsigned char raw[64];
-	size_t n = 0;
 	int64_t at, now = real_ns();
-	uint64_t drawn;
 
 	if (strcmp(get(j, "id"), c->who.id) || strcmp(get(j, "machine_id"), c->who.machine_id) ||
 	    json_integer_value(json_object_get(j, "generation")) != c->who.generation)
 		return fail_as(why, ERR_guest_failed, "the guest did not take its new identity");
-	if (strlen(get(j, "random")) > 64 || base64_decode(raw, &n, str_of(get(j, "random"))) < 0 || n < 16)
-		return fail_as(why, ERR_guest_failed, "the guest did not prove its entropy");
-	memcpy(&drawn, raw, sizeof(drawn));
-	if (i->fresh && drawn_before(c->sp, drawn))
-		return fail_as(why, ERR_guest_failed, "the guest's random numbers are those of another one");
+	if (check_boot_token(i, get(j, "boot_token"), why) < 0 || check_random(i, str_of(get(j, "random")), why) < 0)
+		return why->err;
+	i->drawn = true;
 	if (rfc3339_parse(str_of(get(j, "timestamp")), &at) < 0)
 		return fail_as(why, ERR_guest_failed, "the guest did not say its time");
 	if (now - at > CLOCK_MS * NS_PER_MS || at - now > CLOCK_MS * NS_PER_MS) {
@@ -142,6 +202,10 @@ static void init_answered(int status, json_t *j, const struct fail *why, void *a
 		again(i, &f);
 		return;
 	}
+	if (status == 503) { /* an earlier one of ours is still under way */
+		again(i, &f);
+		return;
+	}
 	if (f.err) {
 		finish(i, &f);
 		return;
@@ -157,6 +221,7 @@ static void init_answered(int status, json_t *j, const struct fail *why, void *a
 static json_t *message(struct init_call *i)
 {
 	struct sandbox_core *c = i->c;
+	bool first = i->fresh && !i->applied;
 	unsigned char entropy[64];
 	char text[96], now[64];
 	json_t *j;
@@ -164,9 +229,9 @@ static json_t *message(struct init_call *i)
 	random_bytes(entropy, sizeof(entropy));
 	base64_encode(text, entropy, sizeof(entropy));
 	text[base64_len(sizeof(entropy))] = '\0';
-	j = json_pack("{s:I,s:s,s:s,s:s,s:s,s:s,s:b}", "generation", (json_int_t)c->who.generation, "id", c->who.id, "hostname",
+	j = json_pack("{s:I,s:s,s:s,s:s,s:s,s:s,s:b,s:b,s:b}", "generation", (json_int_t)c->who.generation, "id", c->who.id, "hostname",
 		      c->who.hostname, "machine_id", c->who.machine_id, "entropy", text, "accessToken", c->who.token, "readOnly",
-		      i->fresh && !i->applied && c->sb.read_only);
+		      first && !c->continues && c->sb.read_only, "fresh", first, "keepProcesses", c->continues);
 	if (!j)
 		return NULL;
 	if (c->guest_env)
@@ -175,10 +240,10 @@ static json_t *message(struct init_call *i)
 		json_object_set_new(j, "defaultUser", json_string(c->user));
 	if (c->workdir[0])
 		json_object_set_new(j, "defaultWorkdir", json_string(c->workdir));
-	/* Mounts are made once; what is in them stays over a pause or a restart of ours. */
-	if (i->fresh && !i->applied && c->tmpfs && json_object_size(c->tmpfs))
+	/* Mounts are made once; what is in them stays over a pause, a checkpoint or a restart of ours. */
+	if (first && !c->continues && c->tmpfs && json_object_size(c->tmpfs))
 		json_object_set(j, "tmpfs", c->tmpfs);
-	if (i->fresh && !i->applied && c->grown)
+	if (first && c->grown)
 		json_object_set_new(j, "diskBytes", json_integer((json_int_t)c->sb.disk));
 	rfc3339_format(now, i->sent_ns = real_ns());
 	/* The format has milliseconds only; the agent takes nanoseconds. */

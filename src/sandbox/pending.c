@@ -23,14 +23,6 @@ void sandbox_suspend(struct sandbox *sb, sandbox_done_fn *done, void *arg)
 	done(NULL, &why, arg);
 }
 
-void sandbox_rollback(struct sandbox *sb, const char *checkpoint, sandbox_done_fn *done, void *arg)
-{
-	struct fail why;
-
-	not_yet(&why);
-	done(NULL, &why, arg);
-}
-
 void sandbox_branch(struct sandbox *sb, const struct branch_req *q, branch_done_fn *done, void *arg)
 {
 	struct branch_result res = { 0 };
@@ -78,12 +70,4 @@ void save_node(struct sandbox_core *c, const struct save_req *q, save_fn *fn, vo
 
 	not_yet(&why);
 	fn(NULL, &why, arg);
-}
-
-void revive(struct sandbox_core *c, const char *node, bool boot, bool keep_identity, identity_fn *fn, void *arg)
-{
-	struct fail why;
-
-	not_yet(&why);
-	fn(&why, arg);
 }

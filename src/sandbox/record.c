@@ -50,6 +50,7 @@ int core_write(const struct sandbox_core *c, enum sandbox_state as, struct buf *
 	jw_str(&w, "hostname", c->who.hostname);
 	jw_str(&w, "machine_id", c->who.machine_id);
 	jw_str(&w, "token", c->who.token);
+	jw_str(&w, "boot_token", c->who.boot_token);
 	jw_int(&w, "generation", c->who.generation);
 	jw_str(&w, "user", c->user);
 	jw_str(&w, "workdir", c->workdir);
@@ -66,7 +67,7 @@ int core_write(const struct sandbox_core *c, enum sandbox_state as, struct buf *
 
 /* Everything a record has, as it stands there; strings live as long as the JSON. */
 struct record {
-	const char *id, *name, *tenant, *state, *reason, *template, *node, *checkpoint, *lies_in, *image, *kernel, *initrd, *start, *hostname, *machine_id, *token,
+	const char *id, *name, *tenant, *state, *reason, *template, *node, *checkpoint, *lies_in, *image, *kernel, *initrd, *start, *hostname, *machine_id, *token, *boot_token,
 		*user, *workdir, *idempotency_key;
 	int64_t template_version, vcpu, memory, disk, created_ns, started_ns, ended_ns, deadline_ns, timeout_s, idle_timeout_s,
 		generation, idempotency_hash;
@@ -80,7 +81,7 @@ struct record {
 static const struct field fields[] = {
 	STR_FIELD(struct record, id, 23, true), STR_FIELD(struct record, tenant, 31, true), STR_FIELD(struct record, state, 15, true),
 	S(name, 63), S(reason, 31), S(template, 63), S(node, 23), S(checkpoint, 23), S(lies_in, 23), S(image, 64), S(kernel, 64), S(initrd, 64), S(start, 15), S(hostname, 63),
-	S(machine_id, 32), S(token, 64), S(user, 63), S(workdir, 255), S(idempotency_key, 128),
+	S(machine_id, 32), S(token, 64), S(boot_token, 64), S(user, 63), S(workdir, 255), S(idempotency_key, 128),
 	I(template_version), I(vcpu), I(memory), I(disk), I(created_ns), I(started_ns), I(ended_ns), I(deadline_ns), I(timeout_s),
 	I(idle_timeout_s), I(generation), I(idempotency_hash),
 	BOOL_FIELD(struct record, read_only, false), BOOL_FIELD(struct record, suspend_on_timeout, false),
@@ -175,6 +176,7 @@ int core_load(struct space *sp, struct str body, struct fail *why)
 	COPY(c->who.hostname, r.hostname);
 	COPY(c->who.machine_id, r.machine_id);
 	COPY(c->who.token, r.token);
+	COPY(c->who.boot_token, r.boot_token);
 	COPY(c->user, r.user);
 	COPY(c->workdir, r.workdir);
 	COPY(c->idem, r.idempotency_key);

@@ -23,14 +23,19 @@ static void close_fd(int *fd)
 	*fd = -1;
 }
 
+void machine_files_close(struct machine_files *f)
+{
+	close_fd(&f->kernel);
+	close_fd(&f->initrd);
+	close_fd(&f->image);
+	close_fd(&f->node);
+	close_fd(&f->memory);
+	close_fd(&f->disk);
+}
+
 static void source_free(struct source *s)
 {
-	close_fd(&s->files.kernel);
-	close_fd(&s->files.initrd);
-	close_fd(&s->files.image);
-	close_fd(&s->files.node);
-	close_fd(&s->files.memory);
-	close_fd(&s->files.disk);
+	machine_files_close(&s->files);
 	link_del(&s->link);
 	free(s);
 }
@@ -79,33 +84,110 @@ void source_unref(struct source *s)
 	nodes_collect(sp); /* it may have been the last use of one that is to go; S is not looked at after this */
 }
 
-static int open_files(struct source *s, struct fail *why)
+/* --- one node's files --- */
+
+/* Its memory holds a kernel that knows this machine, and an agent that knows our calls: neither can be exchanged. */
+static int fits(struct space *sp, const struct node *n, bool template, struct fail *why)
 {
-	struct space *sp = s->sp;
-	struct machine_files *f = &s->files;
+	const char *what = template ? "the template's checkpoint" : "checkpoint";
+
+	if (strcmp(n->driver, sp->drv->name) || strcmp(n->driver_version, sp->drv_version))
+		fail_as(why, ERR_checkpoint_mismatch, "%s %s was made by %s %s; this host has %s %s", what, n->id, n->driver, n->driver_version,
+			sp->drv->name, sp->drv_version);
+	else if (n->agent_protocol != AGENT_PROTOCOL)
+		fail_as(why, ERR_checkpoint_mismatch, "%s %s has an agent of protocol %u in its memory; this version speaks %u", what, n->id,
+			n->agent_protocol, AGENT_PROTOCOL);
+	else
+		return 0;
+	if (template)
+		fail_remedy(why, "build the template again: space template build");
+	return why->err;
+}
+
+int node_startable(struct space *sp, const struct checkpoint *k, bool boot, struct fail *why)
+{
+	if (k->damaged[0])
+		return fail_as(why, ERR_checkpoint_damaged, "checkpoint %s is damaged: %s", k->id, k->damaged);
+	if (boot)
+		return 0;
+	if (!k->memory) {
+		fail_as(why, ERR_bad_request, "%s is a snapshot: a disk without memory, which no process can go on from", k->id);
+		return fail_remedy(why, "boot it: space create --from ID"), why->err;
+	}
+	if (k->driver[0] && (strcmp(k->driver, sp->drv->name) || strcmp(k->driver_version, sp->drv_version)))
+		return fail_as(why, ERR_checkpoint_mismatch, "checkpoint %s was made by %s %s; this host has %s %s", k->id, k->driver,
+			       k->driver_version, sp->drv->name, sp->drv_version);
+	return 0;
+}
+
+/* A disk boots with any kernel of ours: the newest one has the agent that we know. Its own where there is no other (it came from elsewhere). */
+static int choose_kernel(struct space *sp, struct node *n, struct fail *why)
+{
+	struct fail none = { 0 };
+	struct kernel_info k;
+	char agent[300];
+
+	if (kernel_current(sp->pool, &k, &none) < 0)
+		(void)str_copy(k.digest.hex, sizeof(k.digest.hex), str_of(n->kernel.hex));
+	snprintf(agent, sizeof(agent), "%s/space-agent", sp->cfg.libexec_dir);
+	n->kernel = k.digest;
+	return initrd_ensure(sp->pool, &n->kernel, agent, &n->initrd, why);
+}
+
+int node_files_open(struct space *sp, struct node *n, bool template, bool boot, bool memfd, struct machine_files *f, struct fail *why)
+{
 	int r;
 
-	r = node_read(sp->pool, s->node.id, &s->node, why);
+	*f = (struct machine_files){ .kernel = -1, .initrd = -1, .image = -1, .node = -1, .memory = -1, .disk = -1 };
+	r = node_read(sp->pool, n->id, n, why);
 	if (r < 0)
 		return r;
-	if (strcmp(s->node.driver, sp->drv->name) || strcmp(s->node.driver_version, sp->drv_version)) {
-		fail_as(why, ERR_unsupported, "checkpoint %s was made by %s %s; this host has %s %s", s->node.id, s->node.driver,
-			s->node.driver_version, sp->drv->name, sp->drv_version);
-		fail_remedy(why, "build the template again: space template build");
-		return -ENOTSUP;
-	}
-	if ((r = f->node = node_open(sp->pool, s->node.id, why)) < 0 ||
-	    (r = f->kernel = kernel_open(sp->pool, &s->node.kernel, why)) < 0 ||
-	    (r = f->initrd = initrd_open(sp->pool, &s->node.initrd, why)) < 0 ||
-	    (r = f->image = image_open(sp->pool, &s->node.image, why)) < 0)
+	if (!boot && !n->has_memory)
+		return fail_as(why, ERR_bad_request, "%s is a snapshot: a disk without memory", n->id);
+	if ((r = boot ? choose_kernel(sp, n, why) : fits(sp, n, template, why)) < 0 || (r = f->node = node_open(sp->pool, n->id, why)) < 0 ||
+	    (r = f->kernel = kernel_open(sp->pool, &n->kernel, why)) < 0 || (r = f->initrd = initrd_open(sp->pool, &n->initrd, why)) < 0 ||
+	    (r = f->image = image_open(sp->pool, &n->image, why)) < 0)
 		return r;
 	f->disk = openat(f->node, "disk", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (f->disk < 0 && errno != ENOENT)
-		return fail_set(why, -errno, "checkpoint %s: disk: %s", s->node.id, strerror(errno));
+		return fail_set(why, -errno, "checkpoint %s: disk: %s", n->id, strerror(errno));
 	f->read_only = f->disk < 0;
 	snprintf(f->cmdline, sizeof(f->cmdline), "space.root=%s", f->read_only ? "ro" : "rw");
-	f->memory = driver_memory_memfd(f->node, s->node.memory, why);
-	return f->memory < 0 ? f->memory : 0;
+	if (boot) {
+		close_fd(&f->node);
+		return 0;
+	}
+	if (memfd)
+		f->memory = driver_memory_memfd(f->node, n->memory, why);
+	return memfd && f->memory < 0 ? f->memory : 0;
+}
+
+int machine_from_node(struct machine *m, const char *id, bool boot, uint64_t target, struct node *n, struct fail *why)
+{
+	struct machine_files f;
+	int r;
+
+	*n = (struct node){ 0 };
+	(void)str_copy(n->id, sizeof(n->id), str_of(id));
+	r = node_files_open(m->sp, n, false, boot, false, &f, why);
+	if (r == 0) {
+		if (!boot) {
+			m->vcpus = n->vcpus;
+			m->memory = n->memory;
+		}
+		m->disk = f.read_only ? 0 : boot ? MAX(n->disk, target) : n->disk;
+		m->disk_max = MAX(m->disk, target);
+		r = machine_prepare(m, &f, why);
+	}
+	machine_files_close(&f);
+	if (r == 0)
+		r = machine_start(m, why);
+	return r == 0 && !boot ? machine_grow(m, target, why) : r;
+}
+
+static int open_files(struct source *s, struct fail *why)
+{
+	return node_files_open(s->sp, &s->node, s->template, false, true, &s->files, why);
 }
 
 static int load_job(void *arg, struct fail *why)
@@ -147,6 +229,7 @@ static struct source *find_any(struct space *sp, const char *tenant, const char 
 static struct source *source_new(struct space *sp, const char *tenant, const char *node)
 {
 	struct source *s = calloc(1, sizeof(*s));
+	struct tree_node *n;
 
 	if (!s)
 		return NULL;
@@ -156,6 +239,8 @@ static struct source *source_new(struct space *sp, const char *tenant, const cha
 	link_add_tail(&sp->sources, &s->link);
 	(void)str_copy(s->tenant, sizeof(s->tenant), str_of(tenant));
 	(void)str_copy(s->node.id, sizeof(s->node.id), str_of(node));
+	n = tree_find(sp, node);
+	s->template = !n || n->k.kind == NODE_TEMPLATE;
 	return s;
 }
 

@@ -54,6 +54,7 @@ struct sandbox {
 	const char *start;		/* "pool", "restore", "boot" */
 	struct phase phases[8];
 	unsigned nphases;
+	unsigned instance;		/* counts rollbacks: commands of an earlier one are gone, whatever has their pid */
 	unsigned users;			/* open streams, proxied connections, running API calls: activity */
 	struct sandbox_core *core;	/* this room's own */
 };

@@ -9,13 +9,15 @@
 struct start {
 	struct sandbox_core *c;
 	struct source *src; /* our own reference until the machine has one */
-	bool claimed;
+	bool claimed, boot;
+	char node[24];
 	bool stored, confirmed; /* the record is on disk; the guest knows itself */
 	bool at_rest;		/* nothing that would come back is under way */
 	char reason[32];	/* interrupted, or failed: why */
 	struct fail why;
 	int64_t t0, t_init;
 	uint64_t disk; /* as asked for */
+	struct node booted;
 };
 
 static void phase(struct sandbox *sb, const char *name, double ms)
@@ -57,6 +59,9 @@ static const char *reason_of(const struct fail *why)
 		return "no_capacity";
 	case ERR_host_unsuitable:
 		return "host_unsuitable";
+	case ERR_checkpoint_mismatch:
+	case ERR_checkpoint_damaged:
+		return "checkpoint";
 	default:
 		return "start_failed";
 	}
@@ -142,9 +147,10 @@ static void told(const struct fail *why, void *arg)
 {
 	struct start *s = arg;
 
+	s->c->booting = false;
 	if (given_up(s, why))
 		return;
-	phase(&s->c->sb, "agent", ms_since(s->t_init));
+	phase(&s->c->sb, s->boot ? "boot" : "agent", ms_since(s->t_init));
 	s->confirmed = true;
 	maybe_finish(s);
 }
@@ -172,6 +178,8 @@ static int machine_job(void *arg, struct fail *why)
 	struct machine *m = s->c->m;
 	int r;
 
+	if (s->boot)
+		return machine_from_node(m, s->node, true, s->disk, &s->booted, why);
 	if (s->claimed)
 		machine_set_role(m, "sandbox");
 	else if ((r = machine_prepare(m, &m->src->files, why)) < 0)
@@ -197,9 +205,14 @@ static void machine_done(void *arg, const struct fail *why)
 		(void)agent_open(c, &f);
 	if (given_up(s, &f))
 		return;
+	if (s->boot) { /* with the newest kernel, not with its own */
+		(void)str_copy(c->sb.kernel_digest, sizeof(c->sb.kernel_digest), str_of(s->booted.kernel.hex));
+		(void)str_copy(c->initrd_digest, sizeof(c->initrd_digest), str_of(s->booted.initrd.hex));
+	}
 	s->at_rest = false;
 	s->t_init = mono_ns();
-	identity_send(c, true, INIT_TIMEOUT_MS, told, s);
+	c->booting = s->boot;
+	identity_send(c, true, s->boot ? BOOT_TIMEOUT_MS : INIT_TIMEOUT_MS, told, s);
 }
 
 static void run_machine(struct start *s)
@@ -231,7 +244,23 @@ static void source_there(struct source *src, const struct fail *why, void *arg)
 	run_machine(s);
 }
 
-void start_begin(struct sandbox_core *c, struct machine *ready, struct variant *v, int64_t t0_ns, double boot_ms)
+static void boot(struct start *s)
+{
+	struct sandbox_core *c = s->c;
+	struct fail why = { 0 };
+
+	c->m = machine_new(c->sp, c->sb.id, c->sb.tenant, "sandbox");
+	if (!c->m) {
+		fail_set(&why, -ENOMEM, "out of memory");
+		(void)given_up(s, &why);
+		return;
+	}
+	c->m->vcpus = c->sb.vcpu;
+	c->m->memory = c->sb.memory;
+	run_machine(s);
+}
+
+void start_begin(struct sandbox_core *c, struct machine *ready, const char *node, bool from_disk, int64_t t0_ns, double boot_ms)
 {
 	struct start *s = calloc(1, sizeof(*s));
 	struct fail why = { 0 };
@@ -248,7 +277,9 @@ void start_begin(struct sandbox_core *c, struct machine *ready, struct variant *
 	s->t0 = t0_ns;
 	s->disk = c->sb.disk;
 	s->claimed = ready != NULL;
-	c->sb.start = boot_ms > 0 ? "boot" : ready ? "pool" : "restore";
+	s->boot = from_disk;
+	(void)str_copy(s->node, sizeof(s->node), str_of(node));
+	c->sb.start = boot_ms > 0 || from_disk ? "boot" : ready ? "pool" : "restore";
 	if (boot_ms > 0)
 		phase(&c->sb, "boot", boot_ms);
 	phase(&c->sb, "admit", ms_since(t0_ns) - boot_ms);
@@ -256,7 +287,9 @@ void start_begin(struct sandbox_core *c, struct machine *ready, struct variant *
 	if (ready) {
 		c->m = ready;
 		run_machine(s);
+	} else if (from_disk) {
+		boot(s);
 	} else {
-		source_get(c->sp, c->sb.tenant, v->node, source_there, s);
+		source_get(c->sp, c->sb.tenant, s->node, source_there, s);
 	}
 }

@@ -58,6 +58,8 @@ static void told_why(void *arg, const struct fail *why)
 		fail_as(&f, ERR_guest_failed, "the sandbox's machine ended by itself: %s", j->reason);
 		if (c->start)
 			start_interrupt(c, j->reason, &f);
+		else if (c->revival)
+			revive_interrupt(c, &f);
 		else
 			core_end(c, j->reason, &f);
 	}
