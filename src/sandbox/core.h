@@ -29,6 +29,7 @@
 struct sandbox_core;
 struct machine;
 struct source;
+struct take;
 struct tmpl;
 struct tree_node;
 struct variant;
@@ -218,6 +219,7 @@ struct sandbox_core {
 	struct start *start;
 	bool doing;  /* a pause, wake, suspension, checkpoint, branch or rollback is under way */
 	struct turn *turn;	/* which of those that change its state */
+	struct take *take;	/* or the checkpoint */
 	char initrd_digest[65]; /* of the nodes that are saved of it */
 	char lies_in[24];	/* the node of a suspended one, from the record that says SUSPENDED until the one that says RUNNING */
 	bool continues;		/* started from a checkpoint: its processes, their output and its mounts go on */
@@ -265,6 +267,7 @@ void start_interrupt(struct sandbox_core *c, const char *reason, const struct fa
 int admit(struct space *sp, uint64_t bytes, struct fail *why); /* one sandbox more, of BYTES: is there room? */
 /* What one that is started from N takes over of the guest in it: user, directory, environment, size, … */
 int core_from_node(struct sandbox_core *c, const struct tree_node *n);
+void core_drop(struct sandbox_core *c); /* C was never anywhere but in memory; its creators are answered otherwise. NULL is fine */
 json_t *core_guest(const struct sandbox_core *c); /* that, for the node that is saved of C: n->guest */
 int check_metadata(json_t *o, struct fail *why);
 

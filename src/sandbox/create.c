@@ -381,8 +381,7 @@ static int refuse_while_stopping(struct space *sp, struct fail *why)
 	return sp->stopping ? fail_as(why, ERR_daemon_down, "spaced is stopping") : 0;
 }
 
-/* C was never anywhere but in memory. */
-static void drop_unborn(struct sandbox_core *c)
+void core_drop(struct sandbox_core *c)
 {
 	struct waiter *w, *next;
 
@@ -422,7 +421,7 @@ static void create_from_node(struct create *k, const struct checkpoint *found)
 		sp->living++;
 	}
 	if (f.err) {
-		drop_unborn(c);
+		core_drop(c);
 		create_fail(k, &f);
 		return;
 	}
@@ -466,7 +465,7 @@ static void variant_there(struct variant *v, const struct fail *why, void *arg)
 	if (!c || from_template(c, k, v) < 0) {
 		if (ready)
 			machine_discard(ready);
-		drop_unborn(c);
+		core_drop(c);
 		fail_set(&f, -ENOMEM, "out of memory");
 		create_fail(k, &f);
 		return;

@@ -7,31 +7,6 @@ static void not_yet(struct fail *why)
 	fail_as(why, ERR_unsupported, "this is not there yet");
 }
 
-void sandbox_checkpoint(struct sandbox *sb, const struct checkpoint_req *q, checkpoint_done_fn *done, void *arg)
-{
-	struct fail why;
-
-	not_yet(&why);
-	done(NULL, &why, arg);
-}
-
-void sandbox_suspend(struct sandbox *sb, sandbox_done_fn *done, void *arg)
-{
-	struct fail why;
-
-	not_yet(&why);
-	done(NULL, &why, arg);
-}
-
-void sandbox_branch(struct sandbox *sb, const struct branch_req *q, branch_done_fn *done, void *arg)
-{
-	struct branch_result res = { 0 };
-	struct fail why;
-
-	not_yet(&why);
-	done(&res, &why, arg);
-}
-
 void space_usage_json(struct space *sp, const char *tenant, json_done_fn *done, void *arg)
 {
 	struct fail why;
@@ -64,10 +39,3 @@ void checkpoint_import(struct space *sp, const char *tenant, int fd, checkpoint_
 	done(NULL, &why, arg);
 }
 
-void save_node(struct sandbox_core *c, const struct save_req *q, save_fn *fn, void *arg)
-{
-	struct fail why;
-
-	not_yet(&why);
-	fn(NULL, &why, arg);
-}
