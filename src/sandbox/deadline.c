@@ -1,4 +1,4 @@
-/* deadline.c - when a sandbox ends by itself: at its deadline, or after a time without any activity. One timer each.
+/* deadline.c - when a sandbox ends, or is suspended, by itself: at its deadline, or after a time without any activity. One timer each.
  *
  * Activity is what the API does with it (streams, proxied connections, calls) and any command that runs in it; the template's own start
  * command does not count. */
@@ -9,6 +9,8 @@
 #include "sandbox/core.h"
 
 #define ASK_MS 2000
+#define BUSY_MS 1000		 /* something else is under way: looked at again after this */
+#define RETRY_NS (60 * NS_PER_S) /* a suspension that failed is tried again after this */
 #define LONGEST_MS (60 * 1000LL) /* looked at this often anyway, in case the clock was set */
 
 static void due(void *arg);
@@ -17,7 +19,7 @@ void deadline_arm(struct sandbox_core *c)
 {
 	int64_t now = real_ns(), at = INT64_MAX;
 
-	if (c->ending || state_ended(c->state))
+	if (c->ending || state_ended(c->state) || c->state == SANDBOX_SUSPENDED)
 		return;
 	if (c->sb.deadline_ns)
 		at = c->sb.deadline_ns;
@@ -28,6 +30,36 @@ void deadline_arm(struct sandbox_core *c)
 		return;
 	later_set(c->sp, &c->timer, MIN(MAX((at - now) / NS_PER_MS + 1, 1), LONGEST_MS), due, c);
 }
+
+/* --- the end of its time --- */
+
+static void suspended(struct sandbox *sb, const struct fail *why, void *arg)
+{
+	struct sandbox_core *c = arg;
+
+	if (why->err && !c->ending && c->state != SANDBOX_SUSPENDED) {
+		log_error("sandbox %s: its time is up, and it could not be suspended: %s", c->sb.id, why->msg);
+		c->sb.deadline_ns = real_ns() + RETRY_NS;
+		c->sb.last_active_ns = real_ns();
+		deadline_arm(c);
+	}
+	sandbox_unkeep(&c->sb);
+}
+
+static void time_is_up(struct sandbox_core *c, const char *reason)
+{
+	if (!c->sb.suspend_on_timeout) {
+		core_end(c, reason, NULL);
+	} else if (c->doing || c->start) {
+		later_set(c->sp, &c->timer, BUSY_MS, due, c);
+	} else {
+		log_info("sandbox %s: its time is up: %s", c->sb.id, reason);
+		sandbox_keep(&c->sb);
+		sandbox_suspend(&c->sb, suspended, c);
+	}
+}
+
+/* --- idle --- */
 
 static bool anything_runs(json_t *answer)
 {
@@ -47,7 +79,7 @@ static bool anything_runs(json_t *answer)
 static void processes_known(int status, json_t *answer, const struct fail *why, void *arg)
 {
 	struct sandbox_core *c = arg;
-	bool busy = !why->err && anything_runs(answer);
+	bool busy = !why->err && anything_runs(answer), idle = false;
 
 	c->asking = false;
 	if (!c->ending && c->state == SANDBOX_RUNNING) {
@@ -57,10 +89,12 @@ static void processes_known(int status, json_t *answer, const struct fail *why, 
 		if (real_ns() - c->idle_since_ns >= 0 && (busy || c->sb.users > 1 || c->sb.last_active_ns > c->idle_since_ns))
 			deadline_arm(c);
 		else
-			core_end(c, "idle", NULL);
+			idle = true;
 	}
 	c->holds--; /* not sandbox_release(): our own question is no activity */
 	c->sb.users--;
+	if (idle)
+		time_is_up(c, "idle");
 }
 
 static void ask(struct sandbox_core *c)
@@ -80,7 +114,7 @@ static void due(void *arg)
 	if (c->ending)
 		return;
 	if (c->sb.deadline_ns && now >= c->sb.deadline_ns) {
-		core_end(c, "deadline", NULL);
+		time_is_up(c, "deadline");
 		return;
 	}
 	if (c->sb.idle_timeout_s && c->state == SANDBOX_RUNNING && !c->asking && !c->sb.users &&
@@ -130,7 +164,8 @@ void sandbox_set_timeout(struct sandbox *sb, int64_t timeout_s, sandbox_done_fn 
 	sandbox_hold(sb);
 	*t = (struct timeout_call){ c, done, arg };
 	sb->timeout_s = timeout_s;
-	sb->deadline_ns = timeout_s ? real_ns() + timeout_s * NS_PER_S : 0;
+	/* that of a suspended one runs from its wake on */
+	sb->deadline_ns = timeout_s && c->state != SANDBOX_SUSPENDED ? real_ns() + timeout_s * NS_PER_S : 0;
 	core_save(c, "timeout", timeout_written, t);
 	deadline_arm(c);
 }

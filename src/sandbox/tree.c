@@ -92,27 +92,6 @@ bool tree_seen_by(const struct tree_node *n, const char *tenant)
 	return !tenant || !strcmp(n->k.tenant, tenant) || (n->k.kind == NODE_TEMPLATE && !strcmp(n->k.tenant, TENANT_DEFAULT));
 }
 
-int tree_usable(const struct tree_node *n, struct fail *why)
-{
-	const struct checkpoint *k = &n->k;
-
-	if (!n->there || n->removing)
-		return fail_as(why, ERR_checkpoint_not_found, "no checkpoint %s", k->id);
-	if (k->damaged[0])
-		return fail_as(why, ERR_checkpoint_damaged, "checkpoint %s is damaged: %s", k->id, k->damaged);
-	/* a snapshot boots anywhere */
-	if (k->memory && (strcmp(k->driver, n->sp->drv->name) || strcmp(k->driver_version, n->sp->drv_version))) {
-		fail_as(why, ERR_unsupported, "checkpoint %s was made by %s %s; this host has %s %s", k->id, k->driver, k->driver_version,
-			n->sp->drv->name, n->sp->drv_version);
-		if (k->kind == NODE_TEMPLATE)
-			fail_remedy(why, "build the template again: space template build");
-		else
-			fail_remedy(why, "its disk can be used: space create --from %s --disk-only", k->id);
-		return -ENOTSUP;
-	}
-	return 0;
-}
-
 /* --- records --- */
 
 static int write_record(const struct tree_node *n, struct buf *out)
