@@ -338,14 +338,15 @@ struct sandbox *sandbox_find(struct space *sp, const char *tenant, struct str id
 }
 void sandbox_each(struct space *sp, const char *tenant, int (*fn)(struct sandbox *sb, void *arg), void *arg)
 {
-	struct sandbox sb = fake.sb;
+	static struct sandbox all[3];
 	int i;
 
 	/* Three, newest first: two of the same instant. */
 	for (i = 2; i >= 0; i--) {
-		sb.created_ns = fake.sb.created_ns + (i == 2 ? 5 : 0);
-		snprintf(sb.id, sizeof(sb.id), "iabcdefghij012345678%d", i);
-		if (!fn(&sb, arg))
+		all[i] = fake.sb;
+		all[i].created_ns = fake.sb.created_ns + (i == 2 ? 5 : 0);
+		snprintf(all[i].id, sizeof(all[i].id), "iabcdefghij012345678%d", i);
+		if (!fn(&all[i], arg))
 			return;
 	}
 }
