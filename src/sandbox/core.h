@@ -209,6 +209,7 @@ struct sandbox_core {
 	struct machine *m, *dying; /* dying: m, once the job that destroys it owns it */
 	struct identity who;
 	json_t *tmpfs, *guest_env; /* guest_env: the template's and the sandbox's */
+	bool was_paused;	   /* of one that is suspending: before that */
 	bool grown;		   /* its disk is larger than the template's */
 	char user[64], workdir[256];
 	char idem[129];

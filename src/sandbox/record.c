@@ -38,6 +38,7 @@ int core_write(const struct sandbox_core *c, enum sandbox_state as, struct buf *
 	jw_int(&w, "idle_timeout_s", sb->idle_timeout_s);
 	jw_bool(&w, "suspend_on_timeout", sb->suspend_on_timeout);
 	jw_bool(&w, "auto_wake", sb->auto_wake);
+	jw_bool(&w, "was_paused", c->was_paused);
 	jw_json(&w, "env", sb->env);
 	jw_json(&w, "metadata", sb->metadata);
 	jw_json(&w, "tmpfs", c->tmpfs);
@@ -71,7 +72,7 @@ struct record {
 		*user, *workdir, *idempotency_key;
 	int64_t template_version, vcpu, memory, disk, created_ns, started_ns, ended_ns, deadline_ns, timeout_s, idle_timeout_s,
 		generation, idempotency_hash;
-	bool read_only, suspend_on_timeout, auto_wake;
+	bool read_only, suspend_on_timeout, auto_wake, was_paused;
 	json_t *env, *metadata, *tmpfs, *guest_env, *phases, *error;
 };
 
@@ -85,7 +86,7 @@ static const struct field fields[] = {
 	I(template_version), I(vcpu), I(memory), I(disk), I(created_ns), I(started_ns), I(ended_ns), I(deadline_ns), I(timeout_s),
 	I(idle_timeout_s), I(generation), I(idempotency_hash),
 	BOOL_FIELD(struct record, read_only, false), BOOL_FIELD(struct record, suspend_on_timeout, false),
-	BOOL_FIELD(struct record, auto_wake, false),
+	BOOL_FIELD(struct record, auto_wake, false), BOOL_FIELD(struct record, was_paused, false),
 	OBJ_FIELD(struct record, env, 10000, false), OBJ_FIELD(struct record, metadata, 10000, false),
 	OBJ_FIELD(struct record, tmpfs, 100, false), OBJ_FIELD(struct record, guest_env, 10000, false),
 	OBJ_FIELD(struct record, phases, 8, false), OBJ_FIELD(struct record, error, 8, false),
@@ -196,6 +197,7 @@ int core_load(struct space *sp, struct str body, struct fail *why)
 	c->sb.idle_timeout_s = r.idle_timeout_s;
 	c->sb.suspend_on_timeout = r.suspend_on_timeout;
 	c->sb.auto_wake = r.auto_wake;
+	c->was_paused = r.was_paused;
 	c->sb.env = own(r.env, c->sb.env);
 	c->sb.metadata = own(r.metadata, c->sb.metadata);
 	c->tmpfs = own(r.tmpfs, NULL);

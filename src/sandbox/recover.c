@@ -239,7 +239,7 @@ static void sweep(struct recovery *v)
 	size_t n = 0;
 
 	link_each_safe(l, next, &sp->sandboxes)
-		n += !state_ended(container_of(l, struct sandbox_core, link)->state);
+		n++;
 	v->owned = calloc(n + 1, sizeof(*v->owned));
 	if (!v->owned) { /* nothing is swept rather than too much */
 		log_error("recovery: out of memory: leftovers stay");
@@ -249,7 +249,8 @@ static void sweep(struct recovery *v)
 	link_each_safe(l, next, &sp->sandboxes) {
 		struct sandbox_core *c = container_of(l, struct sandbox_core, link);
 
-		if (!state_ended(c->state))
+		/* A suspended one has no machine: what stands where it would be is left of the way there, or of a wake. */
+		if (!state_ended(c->state) && c->state != SANDBOX_SUSPENDED)
 			memcpy(v->owned[v->nowned++], c->sb.id, sizeof(c->sb.id));
 	}
 	space_job(sp, NULL, sweep_job, sweep_done, v);
@@ -287,10 +288,24 @@ static int adopt_job(void *arg, struct fail *why)
 		(void)str_copy(a->last_exit, sizeof(a->last_exit), str_of(driver_last_exit(m->run_dir)));
 		return r;
 	}
-	/* What was half done when the last daemon went. */
-	if (a->c->state == SANDBOX_PAUSING || (a->c->state == SANDBOX_PAUSED && a->st.running))
+	/* What was half done when the last daemon went: a pause is completed; a wake is too; a suspension, a checkpoint or a branch, for which it may
+	 * stand still, never happened. */
+	switch (a->c->state) {
+	case SANDBOX_PAUSING:
 		return drv->pause(m->vm, why);
-	if ((a->c->state == SANDBOX_WAKING || a->c->state == SANDBOX_RUNNING) && !a->st.running)
+	case SANDBOX_PAUSED:
+		return a->st.running ? drv->pause(m->vm, why) : 0;
+	case SANDBOX_SUSPENDING:
+		if (a->c->was_paused)
+			return a->st.running ? drv->pause(m->vm, why) : 0;
+		break;
+	case SANDBOX_WAKING:
+	case SANDBOX_RUNNING:
+		break;
+	default:
+		return 0;
+	}
+	if (!a->st.running)
 		(void)drv->resume(m->vm, &ignored); /* it may stand still because the disk is full; then it goes on doing so */
 	return 0;
 }
@@ -303,6 +318,55 @@ static void init_told(const struct fail *why, void *arg)
 		log_warning("sandbox %s: adopted, but its agent does not answer: %s", c->sb.id, why->msg);
 }
 
+/* --- those that lie in a node --- */
+
+static bool node_there(struct space *sp, const char *id)
+{
+	struct tree_node *n = tree_find(sp, id);
+
+	return n && n->there && !n->removing;
+}
+
+/* The record already says where it lies: its machine, if there is one, is in the way (of a rollback), on its way out (of a suspension) or not confirmed
+ * yet (of a wake). It is swept. */
+static bool lies(const struct sandbox_core *c)
+{
+	return c->lies_in[0] && (c->state == SANDBOX_SUSPENDING || c->state == SANDBOX_SUSPENDED || c->state == SANDBOX_WAKING);
+}
+
+static void lay_down(struct sandbox_core *c)
+{
+	struct fail f = { 0 };
+
+	if (!node_there(c->sp, c->lies_in)) {
+		fail_as(&f, ERR_checkpoint_not_found, "checkpoint %s, in which the sandbox lay, is not there", c->lies_in);
+		core_end(c, "checkpoint_lost", &f);
+		return;
+	}
+	if (c->state == SANDBOX_SUSPENDED)
+		return;
+	if (c->state == SANDBOX_SUSPENDING) /* a rollback */
+		(void)str_copy(c->sb.checkpoint, sizeof(c->sb.checkpoint), str_of(c->lies_in));
+	log_info("sandbox %s: lies in %s", c->sb.id, c->lies_in);
+	c->sb.deadline_ns = 0; /* from its wake on again */
+	core_move(c, SANDBOX_SUSPENDED, "host_restart", NULL, NULL);
+}
+
+/* The machine is gone in the middle of a suspension. If all of it was saved and recorded before, it lies there. A node of an earlier suspension has
+ * another generation. */
+static bool saved_in_time(struct sandbox_core *c)
+{
+	link_each_safe(l, next, &c->sp->nodes) {
+		struct tree_node *n = container_of(l, struct tree_node, link);
+
+		if (n->k.kind != NODE_SUSPEND || !n->there || n->removing || strcmp(n->k.sandbox, c->sb.id) || n->generation != c->who.generation)
+			continue;
+		(void)str_copy(c->lies_in, sizeof(c->lies_in), str_of(n->k.id));
+		return true;
+	}
+	return false;
+}
+
 /* Its monitor is gone, or it cannot be taken over: it has ended. The machine's parts are removed as far as they are known. */
 static void lost(struct adoption *a, const struct fail *why)
 {
@@ -311,6 +375,12 @@ static void lost(struct adoption *a, const struct fail *why)
 	struct fail f = { 0 };
 
 	a->m->has_dir = a->m->has_disk = true;
+	if (c->state == SANDBOX_SUSPENDING && saved_in_time(c)) {
+		machine_discard(a->m);
+		core_release_memory(c);
+		lay_down(c);
+		return;
+	}
 	c->m = a->m;
 	if (c->state == SANDBOX_STOPPING) {
 		core_end_again(c);
@@ -347,7 +417,9 @@ static void adopted(void *arg, const struct fail *why)
 			log_info("sandbox %s: adopted state=%s", c->sb.id, sandbox_state_name(c->state));
 			if (c->state == SANDBOX_PAUSING)
 				core_move(c, SANDBOX_PAUSED, NULL, NULL, NULL);
-			else if (c->state == SANDBOX_WAKING)
+			else if (c->state == SANDBOX_SUSPENDING && c->was_paused)
+				core_move(c, SANDBOX_PAUSED, NULL, NULL, NULL);
+			else if (c->state == SANDBOX_WAKING || c->state == SANDBOX_SUSPENDING)
 				core_move(c, SANDBOX_RUNNING, NULL, NULL, NULL);
 			if (c->state == SANDBOX_RUNNING)
 				identity_send(c, false, ADOPT_INIT_MS, init_told, c);
@@ -393,7 +465,9 @@ int recover_begin(struct space *sp, struct fail *why)
 	link_each_safe(l, next, &sp->sandboxes) {
 		struct sandbox_core *c = container_of(l, struct sandbox_core, link);
 
-		if (!state_ended(c->state))
+		if (lies(c) || c->state == SANDBOX_SUSPENDED)
+			lay_down(c);
+		else if (!state_ended(c->state))
 			adopt(v, c);
 	}
 	one_less(v);

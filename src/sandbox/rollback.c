@@ -18,7 +18,7 @@ struct rollback {
 	struct sandbox_core *c;
 	struct tree_node *n; /* pinned */
 	char node[24];
-	bool boot;
+	bool boot, had_machine;
 	struct machine *old;
 	struct fail why;
 };
@@ -115,11 +115,12 @@ static void revived(const struct fail *why, void *arg)
 		used = strlen(r->why.msg);
 		snprintf(r->why.msg + used, sizeof(r->why.msg) - used, "; the sandbox is suspended");
 		core_release_memory(c);
+		sb->deadline_ns = 0; /* from its wake on again */
 		core_move(c, SANDBOX_SUSPENDED, "rollback_failed", NULL, NULL);
 		over(r, &r->why);
 		return;
 	}
-	if (!r->old) /* it was suspended: its time begins anew, as with any wake */
+	if (!r->had_machine) /* it was suspended: its time begins anew, as with any wake */
 		sb->deadline_ns = sb->timeout_s ? real_ns() + sb->timeout_s * NS_PER_S : 0;
 	(void)str_copy(sb->checkpoint, sizeof(sb->checkpoint), str_of(r->node));
 	c->lies_in[0] = '\0';
@@ -160,6 +161,7 @@ static void old_gone(void *arg, const struct fail *why)
 	core_move(c, SANDBOX_SUSPENDED, NULL, NULL, NULL);
 	if (r->why.err) {
 		core_release_memory(c);
+		c->sb.deadline_ns = 0;
 		over(r, &r->why);
 		return;
 	}
@@ -187,6 +189,7 @@ static void doomed(void *arg, const struct fail *why)
 	watch_stop(c);
 	ways_close(c);
 	r->old = c->m;
+	r->had_machine = true;
 	c->m = NULL;
 	space_job(c->sp, c->q, destroy_job, old_gone, r);
 }

@@ -166,6 +166,8 @@ static void set_state(struct sandbox_core *c, enum sandbox_state to)
 {
 	struct space *sp = c->sp;
 
+	if (to == SANDBOX_SUSPENDING)
+		c->was_paused = c->state == SANDBOX_PAUSED;
 	sp->counts[c->state]--;
 	sp->counts[to]++;
 	if (state_ended(to) && !state_ended(c->state)) {
