@@ -255,24 +255,27 @@ static int begin(const char *head)
 /* Reads to the end: how many bytes, and whether the last chunk came. */
 static uint64_t drain(int fd, bool *whole)
 {
-	char block[65536], tail[8] = "";
+	static char block[5 + 65536]; /* the end of the last piece goes before the next */
+	size_t kept = 0;
 	int64_t end = mono_ms() + 10000;
 	uint64_t total = 0;
 
 	while (mono_ms() < end) {
-		ssize_t n = read(fd, block, sizeof(block));
+		ssize_t n = read(fd, block + kept, sizeof(block) - kept);
 
 		if (n > 0) {
+			size_t have = kept + (size_t)n;
+
 			total += (uint64_t)n;
-			if (n >= 7)
-				memcpy(tail, block + n - 7, 7);
+			kept = MIN(have, 5);
+			memmove(block, block + have - kept, kept);
 		} else if (n == 0 || errno != EAGAIN) {
 			break;
 		} else {
 			run_for(1);
 		}
 	}
-	*whole = !strcmp(tail, "\r\n0\r\n\r\n") || !strncmp(tail + 2, "0\r\n\r\n", 5);
+	*whole = kept == 5 && !memcmp(block, "0\r\n\r\n", 5);
 	return total;
 }
 
