@@ -137,7 +137,7 @@ static int check(struct space *sp, const struct create_req *q, struct create *k,
 static uint64_t hash_of(const struct create *k)
 {
 	unsigned char d[SHA256_DIGEST_LENGTH];
-	autojson json_t *j = json_pack("{s:s,s:s,s:s,s:b,s:b,s:b,s:I,s:I,s:I,s:I,s:I,s:b,s:O?,s:O?,s:O?}", "t", k->template, "f", k->node,
+	autojson json_t *j = json_pack("{s:s,s:s,s:b,s:b,s:b,s:s,s:I,s:I,s:I,s:I,s:I,s:b,s:O?,s:O?,s:O?}", "t", k->template, "f", k->node,
 				       "o", k->boot, "s", k->suspend_on_timeout, "w", k->auto_wake, "n", k->name, "a",
 				       (json_int_t)k->timeout_s, "b", (json_int_t)k->idle_timeout_s, "v", (json_int_t)k->vcpu, "m",
 				       (json_int_t)k->memory, "d", (json_int_t)k->disk, "r", k->read_only, "e", k->env, "x", k->metadata,

@@ -533,48 +533,87 @@ int disk_make(struct pool *p, uint64_t size, struct fail *why)
 
 static struct digest digest = { "0123456789012345678901234567890123456789012345678901234567890123" };
 
+static int some_fd(void)
+{
+	return open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+static int nodes_dir(void)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s/nodes", fake.dir);
+	mkdir_p(path, 0700);
+	return dir_open(AT_FDCWD, path);
+}
+
+/* Those that nobody made here are the templates'. */
 int node_read(struct pool *p, const char *id, struct node *out, struct fail *why)
 {
+	autoclose int all = nodes_dir(), dir = dir_open(all, id), fd = dir < 0 ? -1 : openat(dir, "node", O_RDONLY | O_CLOEXEC);
+
 	*out = (struct node){ .driver = "fake", .driver_version = "fake 1", .vcpus = 1, .memory = 512 * MIB, .disk = 64 * MIB,
-			      .has_memory = true };
+			      .has_memory = true, .agent_protocol = 2 };
+	if (dir >= 0 && (fd < 0 || read(fd, out, sizeof(*out)) != (ssize_t)sizeof(*out)))
+		return fail_as(why, ERR_checkpoint_not_found, "node %s is half made", id);
 	snprintf(out->id, sizeof(out->id), "%s", id);
 	return 0;
 }
 
 int node_open(struct pool *p, const char *id, struct fail *why)
 {
+	autoclose int all = nodes_dir();
+	int fd = dir_open(all, id);
 	char path[128];
-	int fd;
 
-	snprintf(path, sizeof(path), "%s/node", fake.dir);
-	mkdir_p(path, 0700);
-	fd = dir_open(AT_FDCWD, path);
+	if (fd < 0) {
+		snprintf(path, sizeof(path), "%s/node", fake.dir);
+		mkdir_p(path, 0700);
+		fd = dir_open(AT_FDCWD, path);
+	}
 	close(openat(fd, "disk", O_RDWR | O_CREAT | O_CLOEXEC, 0600));
 	return fd;
 }
 
-static int some_fd(void)
-{
-	return open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
-
 int node_begin(struct pool *p, char id[24], struct fail *why)
 {
+	autoclose int all = nodes_dir();
+
 	id_make(id, 'n');
-	return some_fd();
+	mkdirat(all, id, 0700);
+	return dir_open(all, id);
 }
 
 int node_commit(struct pool *p, int dirfd, const struct node *n, struct fail *why)
 {
-	return 0;
+	return file_write_atomic(dirfd, "node", n, sizeof(*n), 0600);
+}
+
+int node_remove(struct pool *p, const char *id, struct fail *why)
+{
+	autoclose int all = nodes_dir();
+
+	return rm_rf(all, id);
 }
 
 int node_abort(struct pool *p, const char *id)
 {
+	return node_remove(p, id, NULL);
+}
+
+int node_usage(struct pool *p, const char *id, const char *parent, uint64_t *own, uint64_t *shared, struct fail *why)
+{
+	*own = parent ? 1000 : 5000;
+	*shared = parent ? 4000 : 0;
 	return 0;
 }
 
-int node_remove(struct pool *p, const char *id, struct fail *why)
+int node_digest(struct pool *p, const char *id, struct fail *why)
+{
+	return 0;
+}
+
+int node_verify(struct pool *p, const char *id, char where[160], struct fail *why)
 {
 	return 0;
 }
@@ -641,25 +680,54 @@ static void reply(int fd, int status, const char *body)
 	(void)!send(fd, body, strlen(body), MSG_NOSIGNAL);
 }
 
+/* A guest draws its boot token anew when it is told that it is fresh, and keeps it otherwise, also over a restart of the daemon. */
+static void boot_token(const char *id, bool fresh, char out[33])
+{
+	autofree char *text = NULL;
+	unsigned char raw[16];
+	char path[128];
+	autoclose int dir = -1;
+
+	snprintf(path, sizeof(path), "%s/boot", fake.dir);
+	mkdir_p(path, 0700);
+	dir = dir_open(AT_FDCWD, path);
+	if (!fresh && file_read(dir, id, &text, 64) == 32) {
+		memcpy(out, text, 33);
+		return;
+	}
+	random_bytes(raw, sizeof(raw));
+	hex_encode(out, raw, sizeof(raw));
+	file_write_atomic(dir, id, out, 32, 0600);
+}
+
 static void reply_init(int fd, const char *text)
 {
 	json_t *j = json_loads(text, 0, NULL);
-	char now[RFC3339_LEN], random[32], body[1024];
+	const char *id = json_string_value(json_object_get(j, "id"));
+	char now[RFC3339_LEN], random[32], body[1024], token[33];
+	bool fresh = json_is_true(json_object_get(j, "fresh"));
 	unsigned char raw[16] = { 1, 2, 3 };
 	enum fake_agent how = fake.agent;
+	size_t n = how == FAKE_AGENT_SHORT_RANDOM ? 12 : 16;
 
 	if (how != FAKE_AGENT_SAME_RANDOM)
 		random_bytes(raw, sizeof(raw));
-	base64_encode(random, raw, 16);
-	random[24] = '\0';
+	base64_encode(random, raw, n);
+	random[base64_len(n)] = '\0';
+	boot_token(id, fresh, token);
+	if (how == FAKE_AGENT_OLD_BOOT || how == FAKE_AGENT_NO_BOOT)
+		strcpy(token, how == FAKE_AGENT_NO_BOOT ? "" : "00112233445566778899aabbccddeeff");
 	rfc3339_format(now, real_ns() - (how == FAKE_AGENT_CLOCK_OFF ? 5 * NS_PER_S : 0));
 	snprintf(body, sizeof(body),
-		 "{\"generation\":%lld,\"id\":\"%s\",\"machine_id\":\"%s\",\"timestamp\":\"%s\",\"random\":\"%s\",\"protocol\":1}",
-		 (long long)json_integer_value(json_object_get(j, "generation")),
-		 how == FAKE_AGENT_WRONG_ID ? "somebody" : json_string_value(json_object_get(j, "id")),
-		 json_string_value(json_object_get(j, "machine_id")), now, random);
+		 "{\"generation\":%lld,\"id\":\"%s\",\"machine_id\":\"%s\",\"boot_token\":\"%s\",\"timestamp\":\"%s\",\"random\":\"%s\",\"protocol\":2}",
+		 (long long)json_integer_value(json_object_get(j, "generation")) - (how == FAKE_AGENT_OLD_GENERATION),
+		 how == FAKE_AGENT_WRONG_ID ? "somebody" : id,
+		 how == FAKE_AGENT_OLD_MACHINE ? "0123456789abcdef0123456789abcdef" : json_string_value(json_object_get(j, "machine_id")), token, now,
+		 random);
 	fake.last_generation = json_integer_value(json_object_get(j, "generation"));
 	atomic_fetch_add(&fake.inits, 1);
+	atomic_fetch_add(&fake.fresh, fresh);
+	atomic_fetch_add(&fake.kept, json_is_true(json_object_get(j, "keepProcesses")));
 	reply(fd, 200, body);
 	json_decref(j);
 }
@@ -761,4 +829,12 @@ unsigned fake_left(const char *run_dir)
 	snprintf(b, sizeof(b), "%s/pool/sandboxes", fake.dir);
 	snprintf(c, sizeof(c), "%s/sandboxes", run_dir);
 	return count(a) + count(b) + count(c);
+}
+
+unsigned fake_nodes(void)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s/nodes", fake.dir);
+	return count(path);
 }

@@ -6,7 +6,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-enum fake_agent { FAKE_AGENT_GOOD, FAKE_AGENT_CUTS, FAKE_AGENT_WRONG_ID, FAKE_AGENT_CLOCK_OFF, FAKE_AGENT_SAME_RANDOM };
+enum fake_agent { FAKE_AGENT_GOOD, FAKE_AGENT_CUTS, FAKE_AGENT_WRONG_ID, FAKE_AGENT_CLOCK_OFF, FAKE_AGENT_SAME_RANDOM, FAKE_AGENT_OLD_MACHINE,
+		  FAKE_AGENT_OLD_BOOT, FAKE_AGENT_NO_BOOT, FAKE_AGENT_SHORT_RANDOM, FAKE_AGENT_OLD_GENERATION };
 
 struct fake {
 	atomic_int prepare_fails, start_fails, disk_full, slot_fails, save_fails, still_fails; /* how many of the next calls fail */
@@ -15,6 +16,7 @@ struct fake {
 	atomic_int prepares, starts, kills, inits, pauses, resumes, saves;
 	atomic_int start_delay_ms, save_delay_ms;
 	_Atomic long long last_generation;
+	atomic_int fresh, kept;	     /* /init calls that said so */
 	char dir[64];		     /* of pool and slots; shared by "daemons" that follow each other */
 };
 extern struct fake fake;
@@ -22,5 +24,6 @@ extern struct fake fake;
 void fake_init(const char *dir);
 /* What is left of sandboxes: machines' processes, slots, disks, run directories. */
 unsigned fake_left(const char *run_dir);
+unsigned fake_nodes(void); /* nodes in the pool, and half-made ones */
 
 #endif
