@@ -570,9 +570,11 @@ export class Space {
     return this._call("GET", "/v1/usage");
   }
 
-  /** Removes checkpoints and snapshots that nothing needs. older_than, kinds, dry_run → {removed: [id…], bytes}. */
-  async prune(options = {}) {
-    return this._call("POST", "/v1/prune", { json: options, slow: true });
+  /** Removes checkpoints and snapshots ("checkpoint", "snapshot") of that age that nothing needs: {removed: [id…], bytes}. */
+  async prune(older_than, { kinds, dry_run, background } = {}) {
+    const json = { older_than, kinds, dry_run };
+    const answer = await this._call("POST", "/v1/prune", { json, headers: prefer(background), slow: true });
+    return background ? new Operation(this, answer.operation) : answer;
   }
 
   /** Compares every file of the pool with its digest; the result has `checked` and `damaged`. */
@@ -706,6 +708,13 @@ export class Space {
   }
 }
 
+/** What branch() gives. */
+const branches = (space, answer) => ({
+  checkpoint: answer.checkpoint,
+  sandboxes: answer.sandboxes.map((info) => new Sandbox(space, info)),
+  failed: answer.failed.map((error) => new SpaceError(error)),
+});
+
 /** A slow call that is under way: id, kind, target, state (running, done, failed), step, progress, result, error are in `info`. */
 export class Operation {
   constructor(space, info) {
@@ -736,13 +745,14 @@ export class Operation {
     }
   }
 
-  /** Its result when it is done: a Sandbox, or a template, an image or whatever it made. Throws what it failed of. */
+  /** What the call itself would have given: a Sandbox, its branches, a checkpoint, a template… Throws what it failed of. */
   async wait() {
     if (this.state === "running") for await (const _ of this.follow());
     if (this.state === "failed") throw new SpaceError(this.info.error);
     const result = this.info.result;
+    if (result?.sandboxes) return branches(this._space, result);
     if (result?.sandbox) return new Sandbox(this._space, result.sandbox);
-    return result?.template ?? result?.image ?? result;
+    return result?.checkpoint ?? result?.template ?? result?.image ?? result;
   }
 }
 
@@ -809,19 +819,21 @@ export class Sandbox {
 
   // --- its state as a whole ---
 
-  async #save(what, label, idempotency_key) {
-    const headers = idempotency_key === undefined ? {} : { "Idempotency-Key": idempotency_key };
-    return this._space._call("POST", this.#path + what, { json: { label }, headers, slow: true });
+  async #save(what, { label, idempotency_key, background }) {
+    const headers = prefer(background);
+    if (idempotency_key !== undefined) headers["Idempotency-Key"] = idempotency_key;
+    const answer = await this._space._call("POST", this.#path + what, { json: { label }, headers, slow: true });
+    return background ? new Operation(this._space, answer.operation) : answer;
   }
 
-  /** Disk, memory and devices at this instant; the sandbox goes on. */
-  async checkpoint({ label, idempotency_key } = {}) {
-    return this.#save("/checkpoints", label, idempotency_key);
+  /** Disk, memory and devices at this instant; the sandbox goes on. label, idempotency_key, background. */
+  async checkpoint(options = {}) {
+    return this.#save("/checkpoints", options);
   }
 
-  /** The disk alone at this instant: what is created from it boots. */
-  async snapshot({ label, idempotency_key } = {}) {
-    return this.#save("/snapshots", label, idempotency_key);
+  /** The disk alone at this instant: what is created from it boots. label, idempotency_key, background. */
+  async snapshot(options = {}) {
+    return this.#save("/snapshots", options);
   }
 
   /** Those of this sandbox, snapshots too. */
@@ -829,20 +841,27 @@ export class Sandbox {
     return this._space._pages(this.#path + "/checkpoints", "checkpoints", { limit, cursor });
   }
 
+  async #siblings(what, { background, ...json }) {
+    const answer = await this._space._call("POST", this.#path + what, { json, headers: prefer(background), slow: true });
+    return background ? new Operation(this._space, answer.operation) : branches(this._space, answer);
+  }
+
   /**
-   * New sandboxes that go on from where this one is, which is untouched. count (1), label, timeout, metadata.
-   * The answer: the `checkpoint` they were taken from, the `sandboxes`, and for those that did not start the errors in `failed`.
+   * New sandboxes that go on from where this one is, which is untouched. count (1), label, timeout, metadata, background.
+   * The answer: the `checkpoint` they were taken from, the `sandboxes`, and the errors of those that `failed` to start.
    */
   async branch(options = {}) {
-    const a = await this._space._call("POST", this.#path + "/branch", { json: options, slow: true });
-    return { checkpoint: a.checkpoint, sandboxes: a.sandboxes.map((s) => new Sandbox(this._space, s)),
-      failed: a.failed.map((e) => new SpaceError(e)) };
+    return this.#siblings("/branch", options);
+  }
+
+  /** Another name of branch. */
+  async fork(options = {}) {
+    return this.#siblings("/fork", options);
   }
 
   /** Back to a checkpoint, by its id or label: the same sandbox, its earlier state. */
-  async rollback(checkpoint) {
-    this.info = await this._space._call("POST", this.#path + "/rollback", { json: { checkpoint: idOf(checkpoint) }, slow: true });
-    return this;
+  async rollback(checkpoint, { background } = {}) {
+    return this.#change("POST", "/rollback", background, { checkpoint: idOf(checkpoint) });
   }
 
   // --- commands ---

@@ -36,6 +36,7 @@ SILENCE_S = 45.0  # the server says something on every event stream each 15 s: a
 EVENT_MAX = 16 << 20  # bytes of one event
 ERROR_MAX = 1 << 20  # bytes of an answer that is an error
 CHUNK = 1 << 16
+CHECKPOINT_TYPE = "application/vnd.space.checkpoint"
 WAIT_MAX = 64 << 20  # what Process.wait() keeps of each stream unless it is told otherwise
 
 Bytes = Union[bytes, bytearray, memoryview, str, BinaryIO, Iterable[bytes]]
@@ -98,7 +99,8 @@ class Result:
     truncated: {"stdout": bool, "stderr": bool}; next: the offsets from which Process.output() reads on.
     """
 
-    def __init__(self, pid: int, stdout: bytes, stderr: bytes, exit: Mapping[str, Any], truncated: Mapping[str, bool], next: Mapping[str, int]):
+    def __init__(self, pid: int, stdout: bytes, stderr: bytes, exit: Mapping[str, Any], truncated: Mapping[str, bool],
+                 next: Mapping[str, int]):
         self.pid = pid
         self.stdout_bytes, self.stderr_bytes = stdout, stderr
         self.exit_code: int = exit["code"]
@@ -228,8 +230,9 @@ def _error_from(status: int, headers: Any, body: bytes, where: str) -> SpaceErro
             return _error_of(value, status, retry_after)
     except ValueError:
         pass
-    return SpaceError(f"http_{status}", f"{where} answers {status}: {body[:200].decode('utf-8', 'replace')}", "is that the address of SPACE?",
-                      status, headers.get("X-Request-Id"), retry_after)
+    said = body[:200].decode("utf-8", "replace")
+    return SpaceError(f"http_{status}", f"{where} answers {status}: {said}", "is that the address of SPACE?", status,
+                      headers.get("X-Request-Id"), retry_after)
 
 
 def _query(parameters: Mapping[str, Any]) -> str:
@@ -610,11 +613,12 @@ class Space:
     def export_checkpoint(self, checkpoint: Any) -> Download:
         """All of it as one stream, for import_checkpoint() on any other machine: .save("work.space")."""
         path = f"/v1/checkpoints/{_segment(_id_of(checkpoint))}/export"
-        return Download(self._open("GET", path, headers={"Accept": "application/vnd.space.checkpoint"}))
+        return Download(self._open("GET", path, headers={"Accept": CHECKPOINT_TYPE}))
 
     def import_checkpoint(self, data: Bytes) -> Record:
         """The checkpoint in such a stream (an open file, bytes, or an iterable of them), under a new id."""
-        return self._call("POST", "/v1/checkpoints/import", body=data, headers={"Content-Type": "application/vnd.space.checkpoint"}, slow=True)
+        headers = {"Content-Type": CHECKPOINT_TYPE}
+        return self._call("POST", "/v1/checkpoints/import", body=data, headers=headers, slow=True)
 
     def tree(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Iterator[Record]:
         """Every node, with the sandboxes that hang on it; parents come before children."""
@@ -624,9 +628,12 @@ class Space:
         """What takes the room on the host's disk."""
         return self._call("GET", "/v1/usage")
 
-    def prune(self, *, older_than: Optional[Number] = None, kinds: Optional[Sequence[str]] = None, dry_run: Optional[bool] = None) -> Record:
-        """Removes checkpoints and snapshots that nothing needs: {removed: [id…], bytes}."""
-        return self._call("POST", "/v1/prune", json_body=_given(older_than=older_than, kinds=kinds, dry_run=dry_run), slow=True)
+    def prune(self, older_than: Number, *, kinds: Optional[Sequence[str]] = None, dry_run: Optional[bool] = None,
+              background: bool = False) -> Any:
+        """Removes checkpoints and snapshots ("checkpoint", "snapshot") of that age that nothing needs: {removed: [id…], bytes}."""
+        body = _given(older_than=older_than, kinds=kinds, dry_run=dry_run)
+        answer = self._call("POST", "/v1/prune", json_body=body, headers=_prefer(background), slow=True)
+        return Operation(self, answer.operation) if background else answer
 
     def fsck(self) -> "Operation":
         """Compares every file of the pool with its digest; the result has `checked` and `damaged`."""
@@ -766,17 +773,21 @@ class Operation:
                     return
 
     def wait(self) -> Any:
-        """Its result when it is done: a Sandbox, or the Record of a template, an image or whatever it made. Raises what it failed of."""
+        """What the call itself would have given: a Sandbox, Branches, or a Record. Raises what it failed of."""
         if self.state == "running":
             for _ in self.follow():
                 pass
         if self.state == "failed":
             raise _error_of(self.info.error)
         result = self.info.result
-        if isinstance(result, dict) and "sandbox" in result:
+        if not isinstance(result, dict):
+            return result
+        if "sandboxes" in result:
+            return Branches(self._space, result)
+        if "sandbox" in result:
             return Sandbox(self._space, result.sandbox)
-        for noun in ("template", "image"):
-            if isinstance(result, dict) and noun in result:
+        for noun in ("checkpoint", "template", "image"):
+            if noun in result:
                 return result[noun]
         return result
 
@@ -847,32 +858,42 @@ class Sandbox:
 
     # --- its state as a whole ---
 
-    def _save(self, what: str, label: Optional[str], idempotency_key: Optional[str]) -> Record:
-        headers = {"Idempotency-Key": idempotency_key} if idempotency_key is not None else {}
-        return self._space._call("POST", self._path + what, json_body=_given(label=label), headers=headers, slow=True)
+    def _save(self, what: str, label: Optional[str], idempotency_key: Optional[str], background: bool) -> Any:
+        headers = _prefer(background)
+        if idempotency_key is not None:
+            headers["Idempotency-Key"] = idempotency_key
+        answer = self._space._call("POST", self._path + what, json_body=_given(label=label), headers=headers, slow=True)
+        return Operation(self._space, answer.operation) if background else answer
 
-    def checkpoint(self, label: Optional[str] = None, *, idempotency_key: Optional[str] = None) -> Record:
-        """Disk, memory and devices at this instant; the sandbox goes on."""
-        return self._save("/checkpoints", label, idempotency_key)
+    def checkpoint(self, label: Optional[str] = None, *, idempotency_key: Optional[str] = None, background: bool = False) -> Any:
+        """Disk, memory and devices at this instant, as a Record; the sandbox goes on."""
+        return self._save("/checkpoints", label, idempotency_key, background)
 
-    def snapshot(self, label: Optional[str] = None, *, idempotency_key: Optional[str] = None) -> Record:
-        """The disk alone at this instant: what is created from it boots."""
-        return self._save("/snapshots", label, idempotency_key)
+    def snapshot(self, label: Optional[str] = None, *, idempotency_key: Optional[str] = None, background: bool = False) -> Any:
+        """The disk alone at this instant, as a Record: what is created from it boots."""
+        return self._save("/snapshots", label, idempotency_key, background)
 
     def checkpoints(self, *, limit: Optional[int] = None, cursor: Optional[str] = None) -> Iterator[Record]:
         """Those of this sandbox, snapshots too."""
         return self._space._pages(self._path + "/checkpoints", "checkpoints", {"limit": limit, "cursor": cursor})
 
-    def branch(self, count: Optional[int] = None, *, label: Optional[str] = None, timeout: Optional[Number] = None,
-               metadata: Optional[Mapping[str, str]] = None) -> "Branches":
-        """So many new sandboxes that go on from where this one is (1 unless told otherwise). It is untouched."""
-        body = _given(count=count, label=label, timeout=timeout, metadata=metadata)
-        return Branches(self._space, self._space._call("POST", self._path + "/branch", json_body=body, slow=True))
+    def _siblings(self, what: str, background: bool, body: Dict[str, Any]) -> Any:
+        answer = self._space._call("POST", self._path + what, json_body=body, headers=_prefer(background), slow=True)
+        return Operation(self._space, answer.operation) if background else Branches(self._space, answer)
 
-    def rollback(self, checkpoint: Any) -> "Sandbox":
+    def branch(self, count: Optional[int] = None, *, label: Optional[str] = None, timeout: Optional[Number] = None,
+               metadata: Optional[Mapping[str, str]] = None, background: bool = False) -> Any:
+        """Branches: so many new sandboxes (1) that go on from where this one is, which is untouched."""
+        return self._siblings("/branch", background, _given(count=count, label=label, timeout=timeout, metadata=metadata))
+
+    def fork(self, count: Optional[int] = None, *, label: Optional[str] = None, timeout: Optional[Number] = None,
+             metadata: Optional[Mapping[str, str]] = None, background: bool = False) -> Any:
+        """Another name of branch."""
+        return self._siblings("/fork", background, _given(count=count, label=label, timeout=timeout, metadata=metadata))
+
+    def rollback(self, checkpoint: Any, *, background: bool = False) -> Any:
         """Back to a checkpoint, by its id or label: the same sandbox, its earlier state."""
-        self.info = self._space._call("POST", self._path + "/rollback", json_body={"checkpoint": _id_of(checkpoint)}, slow=True)
-        return self
+        return self._change("POST", "/rollback", background, {"checkpoint": _id_of(checkpoint)})
 
     # --- commands ---
 
@@ -1063,7 +1084,10 @@ def _exactly(sock: socket.socket, size: int) -> bytes:
 
 
 class Branches:
-    """What branch() made: the `checkpoint` they were taken from, the `sandboxes`, and for those that did not start the errors in `failed`."""
+    """What branch() made: the `checkpoint` they were taken from, the `sandboxes`, and the errors of those that `failed` to start.
+
+    It is iterated for the sandboxes.
+    """
 
     def __init__(self, space: Space, answer: Record):
         self.checkpoint: Record = answer.checkpoint
@@ -1164,7 +1188,9 @@ class Process:
             if data:
                 kept[name] += data
                 next_offset[name] = piece.offset + len(data)
-        return Result(self.pid, bytes(kept["stdout"]), bytes(kept["stderr"]), self.exit or {}, truncated, next_offset)
+        if self.exit is None:
+            raise _cut(self._space._place.where, "close() was called")
+        return Result(self.pid, bytes(kept["stdout"]), bytes(kept["stderr"]), self.exit, truncated, next_offset)
 
     def write(self, data: Bytes, *, close: Optional[bool] = None) -> None:
         """Bytes for its standard input or terminal; returns when the command has taken them. close: and no more."""
