@@ -4,7 +4,7 @@
  * copies, and pool_info says so). Layout:
  *   kernels/DIGEST/{vmlinux,modules/,release,order}    initrds/DIGEST.cpio
  *   images/DIGEST.erofs, images/DIGEST.json            names/images/NAME -> DIGEST (a file holding it)
- *   nodes/NODEID/{node.json,memory,state,disk}         templates are rows of the database that point at a node
+ *   nodes/NODEID/{node.json,memory,state,disk,meta.json,digests}   templates are rows of the database that point at a node
  *   sandboxes/ID/disk                                   disks/BYTES.ext4 (empty ones)
  *   tmp/PID-RANDOM/ (work in progress of one process; the next pool_open() removes those of dead ones)
  * Everything is written under tmp/, synced, and renamed into place. Digests are "sha256:" + 64 hex digits in the API, bare hex in paths. All
@@ -90,6 +90,8 @@ struct node {
 	int64_t created_ns;
 	char label[128];
 	unsigned agent_protocol;
+	bool read_only;			/* no disk; the root's upper layer is in memory */
+	char kind[12];			/* "template", "checkpoint", "snapshot", "branch", "suspend", or empty: the caller's word for it */
 };
 int node_begin(struct pool *p, char id[24], struct fail *why);	     /* makes tmp/NODEID; returns its directory descriptor */
 int node_commit(struct pool *p, int dirfd, const struct node *n, struct fail *why); /* node.json, sync, rename into nodes/ */
@@ -97,6 +99,12 @@ int node_abort(struct pool *p, const char *id);
 int node_read(struct pool *p, const char *id, struct node *out, struct fail *why);
 int node_open(struct pool *p, const char *id, struct fail *why);     /* directory descriptor */
 int node_remove(struct pool *p, const char *id, struct fail *why);
+
+/* Words about the sandbox that a node needs to be started somewhere else (environment, user, working directory, …): an object of the caller's, at most
+ * 512 KiB. Written before node_commit(), and carried by an export. One that was imported may say anything. *out: a new reference, NULL: there is
+ * none. */
+int node_meta_write(int dirfd, const json_t *meta, struct fail *why);
+int node_meta_read(struct pool *p, const char *id, json_t **out, struct fail *why);
 
 /* What a node's files take in the pool: bytes of extents (FIEMAP) that PARENT (may be NULL: none) does not share, and those that it does. Where the
  * pool cannot clone, everything is its own. */
@@ -110,7 +118,9 @@ int node_verify(struct pool *p, const char *id, char where[160], struct fail *wh
 
 /* A node as one stream: a header with a version, node.json, the files sparsely, their digests, and the image, kernel and initramfs that it needs
  * (docs/state.md has the format). Import reads from a stream that may lie: every length is bounded, every digest checked before the node is
- * committed under a new id (given back); parents are not needed. What is there already (image, kernel) is skipped. PR may be NULL. */
+ * committed under a new id (given back), with digests; parents are not needed. What is there already (image, kernel) is skipped. PR may be NULL.
+ * IN_FD is read to its end: whoever feeds it has to close it, and a reader that waits for ever is ended by closing the other side (then it is cut:
+ * bad_checkpoint, and nothing is left). SIGPIPE must be ignored by who calls node_export(). */
 int node_export(struct pool *p, const char *id, int out_fd, const struct progress *pr, struct fail *why);
 int node_import(struct pool *p, int in_fd, const struct progress *pr, struct node *out, struct fail *why);
 
@@ -123,6 +133,16 @@ int pool_usage(struct pool *p, struct pool_usage *out, struct fail *why);
 int disk_make(struct pool *p, uint64_t size, struct fail *why);
 int disk_clone(struct pool *p, const char *sandbox_id, int src_fd, uid_t uid, uint64_t size, bool *cloned, struct fail *why);
 int disk_remove(struct pool *p, const char *sandbox_id, struct fail *why);
+/* A clone takes 8 ms for every 1,000 extents, and a running sandbox's is made while its guest stands still: see rewrite.c. How many there are (of a
+ * node: in the one of its files that has most; 0 where the file system cannot tell), and putting together what is in pieces, to be called in the
+ * background when there are more than DISK_EXTENTS_MAX. That costs room, since what is rewritten is shared with nobody any more; what is in few pieces
+ * stays shared. Also while a monitor uses the disk: busy when it was written to within the last seconds or meanwhile, and nothing has changed then
+ * (pause the sandbox, or try again later); reads and writes wait for some tenths of a second. -EOPNOTSUPP where nothing is cloned. */
+#define DISK_EXTENTS_MAX 20000
+int disk_extents(struct pool *p, const char *sandbox_id, uint64_t *n, struct fail *why);
+int disk_rewrite(struct pool *p, const char *sandbox_id, struct fail *why);
+int node_extents(struct pool *p, const char *id, uint64_t *n, struct fail *why);
+int node_rewrite(struct pool *p, const char *id, struct fail *why);
 int disk_list(struct pool *p, char (**ids)[24], size_t *n, struct fail *why);
 
 #endif

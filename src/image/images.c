@@ -69,6 +69,37 @@ void image_to_json(struct jw *w, const char *key, const struct image_info *i)
 	jw_obj_end(w);
 }
 
+static bool values_are_text(const json_t *env, const json_t *cmd)
+{
+	const char *key;
+	json_t *v;
+	size_t i;
+
+	json_object_foreach((json_t *)(uintptr_t)env, key, v) if (!json_is_string(v)) return false;
+	json_array_foreach(cmd, i, v) if (!json_is_string(v)) return false;
+	return true;
+}
+
+int image_from_json(json_t *obj, struct image_info *out, struct fail *why)
+{
+	struct image_info i = { 0 };
+	struct image_json j = { 0 };
+	int r = fields_read(obj, image_fields + 1, ARRAY_LEN(image_fields) - 1, &j, why);
+
+	if (r < 0)
+		return r;
+	if (digest_parse(&i.digest, str_of(j.digest)) || rfc3339_parse(str_of(j.created_at), &i.created_ns) ||
+		str_copy(i.user, sizeof(i.user), str_of(j.user)) ||
+		str_copy(i.workdir, sizeof(i.workdir), str_of(j.workdir)) || str_has_ctl(str_of(j.user)) ||
+		str_has_ctl(str_of(j.workdir)) || !values_are_text(j.env, j.cmd))
+		return fail_as(why, ERR_bad_request, "malformed");
+	i.bytes = (uint64_t)j.bytes;
+	i.env = json_incref(j.env);
+	i.cmd = json_incref(j.cmd);
+	*out = i;
+	return 0;
+}
+
 /* images/DIGEST.json */
 static int config_write(struct pool *p, const struct image_info *i, struct fail *why)
 {
@@ -101,17 +132,6 @@ static int config_write(struct pool *p, const struct image_info *i, struct fail 
 	if (r < 0)
 		return pool_fail(why, r, "the image's configuration");
 	return FAULT_WHY(why, pool_publish(p, name, "images", file, why));
-}
-
-static bool values_are_text(const json_t *env, const json_t *cmd)
-{
-	const char *key;
-	json_t *v;
-	size_t i;
-
-	json_object_foreach((json_t *)(uintptr_t)env, key, v) if (!json_is_string(v)) return false;
-	json_array_foreach(cmd, i, v) if (!json_is_string(v)) return false;
-	return true;
 }
 
 /* Fills OUT in from images/DIGEST.json; the name is the caller's business. -ENOENT without words.

@@ -36,7 +36,12 @@ int image_pack(struct pool *p, const char *name, const char *root, int64_t since
 int image_store(struct pool *p, const char *tmpname, const char *name, struct image_info *info,
 	struct fail *why);
 
+/* The UUID that the file system of an image with this configuration has, as text. 0 or -ENOMEM. */
+int image_uuid(char out[37], const struct image_info *i);
+
 /* {"name":…,"digest":"sha256:…","bytes":…,"created_at":…,"user":…,"workdir":…,"env":{},"cmd":[]} */
 void image_to_json(struct jw *w, const char *key, const struct image_info *i);
+/* The same object read back, from outside. OUT is to be cleared. */
+int image_from_json(json_t *obj, struct image_info *out, struct fail *why);
 
 #endif

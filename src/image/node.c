@@ -4,26 +4,29 @@
  * nodes/ never holds half of one. */
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/random.h"
-#include "image/pool.h"
+#include "image/nodes.h"
 
-#define NODE_FORMAT 1
+/* 1: no kind, no read_only. What is new in a format has a default that is right for what older ones wrote. */
+#define NODE_FORMAT 2
 
 /* node.json as fields_read() fills it in. */
 struct node_json {
 	int64_t format;
 	const char *id, *parent, *image, *kernel, *initrd, *driver, *driver_version, *created,
-		*label;
+		*label, *kind;
 	int64_t vcpus, memory, disk, own_bytes, agent_protocol;
-	bool has_memory;
+	bool has_memory, read_only;
 };
 
 static const struct field node_fields[] = {
-	INT_FIELD(struct node_json, format, NODE_FORMAT, NODE_FORMAT, true),
+	INT_FIELD(struct node_json, format, 1, NODE_FORMAT, true),
 	STR_FIELD(struct node_json, id, 23, true),
 	STR_FIELD(struct node_json, parent, 23, false),
 	STR_FIELD(struct node_json, image, 71, true),
@@ -35,6 +38,8 @@ static const struct field node_fields[] = {
 	INT_FIELD(struct node_json, memory, 0, INT64_MAX, true),
 	INT_FIELD(struct node_json, disk, 0, INT64_MAX, true),
 	BOOL_FIELD(struct node_json, has_memory, true),
+	BOOL_FIELD(struct node_json, read_only, false),
+	STR_FIELD(struct node_json, kind, 11, false),
 	INT_FIELD(struct node_json, own_bytes, 0, INT64_MAX, true),
 	STR_FIELD(struct node_json, created, 40, true),
 	STR_FIELD(struct node_json, label, 127, false),
@@ -54,28 +59,35 @@ static void digest_write(struct jw *w, const char *key, const struct digest *d)
 	jw_str(w, key, d->hex[0] ? text : "");
 }
 
+void node_members(struct jw *w, const struct node *n)
+{
+	jw_int(w, "format", NODE_FORMAT);
+	jw_str(w, "id", n->id);
+	jw_str(w, "parent", n->parent);
+	digest_write(w, "image", &n->image);
+	digest_write(w, "kernel", &n->kernel);
+	digest_write(w, "initrd", &n->initrd);
+	jw_str(w, "driver", n->driver);
+	jw_str(w, "driver_version", n->driver_version);
+	jw_int(w, "vcpus", n->vcpus);
+	jw_int(w, "memory", (int64_t)n->memory);
+	jw_int(w, "disk", (int64_t)n->disk);
+	jw_bool(w, "has_memory", n->has_memory);
+	jw_int(w, "own_bytes", (int64_t)n->own_bytes);
+	jw_time(w, "created", n->created_ns ? n->created_ns : real_ns());
+	jw_str(w, "label", n->label);
+	jw_int(w, "agent_protocol", n->agent_protocol);
+	jw_bool(w, "read_only", n->read_only);
+	jw_str(w, "kind", n->kind);
+}
+
 static int node_to_json(const struct node *n, struct buf *out)
 {
 	struct jw w;
 
 	jw_init(&w, out);
 	jw_obj(&w, NULL);
-	jw_int(&w, "format", NODE_FORMAT);
-	jw_str(&w, "id", n->id);
-	jw_str(&w, "parent", n->parent);
-	digest_write(&w, "image", &n->image);
-	digest_write(&w, "kernel", &n->kernel);
-	digest_write(&w, "initrd", &n->initrd);
-	jw_str(&w, "driver", n->driver);
-	jw_str(&w, "driver_version", n->driver_version);
-	jw_int(&w, "vcpus", n->vcpus);
-	jw_int(&w, "memory", (int64_t)n->memory);
-	jw_int(&w, "disk", (int64_t)n->disk);
-	jw_bool(&w, "has_memory", n->has_memory);
-	jw_int(&w, "own_bytes", (int64_t)n->own_bytes);
-	jw_time(&w, "created", n->created_ns ? n->created_ns : real_ns());
-	jw_str(&w, "label", n->label);
-	jw_int(&w, "agent_protocol", n->agent_protocol);
+	node_members(&w, n);
 	jw_obj_end(&w);
 	return w.err ? w.err : buf_addc(out, '\n');
 }
@@ -104,15 +116,58 @@ static int node_from_json(const struct node_json *j, struct node *n, struct fail
 		str_copy(n->parent, sizeof(n->parent), str_of(j->parent)) ||
 		str_copy(n->driver, sizeof(n->driver), str_of(j->driver)) ||
 		str_copy(n->driver_version, sizeof(n->driver_version), str_of(j->driver_version)) ||
-		str_copy(n->label, sizeof(n->label), str_of(j->label)))
+		str_copy(n->label, sizeof(n->label), str_of(j->label)) ||
+		str_copy(n->kind, sizeof(n->kind), str_of(j->kind)))
 		return fail_as(why, ERR_internal, "a text in it is too long");
 	n->vcpus = (unsigned)j->vcpus;
 	n->memory = (uint64_t)j->memory;
 	n->disk = (uint64_t)j->disk;
 	n->has_memory = j->has_memory;
+	n->read_only = j->format == 1 ? !j->disk : j->read_only;
 	n->own_bytes = (uint64_t)j->own_bytes;
 	n->agent_protocol = (unsigned)j->agent_protocol;
 	return 0;
+}
+
+/* One that a later version wrote says so in its first field; the rest of it may be anything. */
+static int check_format(json_t *obj, struct fail *why)
+{
+	json_int_t v = json_integer_value(json_object_get(obj, "format"));
+
+	if (v <= NODE_FORMAT)
+		return 0;
+	fail_as(why, ERR_checkpoint_mismatch, "it has format %lld, and this version reads up to %d", (long long)v, NODE_FORMAT);
+	fail_remedy(why, "use the version of SPACE that made it, or a later one");
+	return -ENOTSUP;
+}
+
+int node_from_object(json_t *obj, struct node *out, struct fail *why)
+{
+	struct node_json j = { 0 };
+	struct node n = { 0 };
+	int r = check_format(obj, why);
+
+	if (!r)
+		r = fields_read(obj, node_fields, ARRAY_LEN(node_fields), &j, why);
+	if (!r)
+		r = node_from_json(&j, &n, why);
+	if (!r)
+		*out = n;
+	return r;
+}
+
+/* XFS sets 128 KiB aside for each block of a clone that is written over, for half an hour or until the file is forgotten: 8,192 scattered blocks of
+ * 32 MiB took 91. A node's files are written once, so that nothing would ever use it. What is made in the directory inherits this; a file system that
+ * does not know it needs no such thing. */
+static void no_spare_blocks(int dir)
+{
+	struct fsxattr x;
+
+	if (FAULT(ioctl(dir, FS_IOC_FSGETXATTR, &x)))
+		return;
+	x.fsx_xflags |= FS_XFLAG_COWEXTSIZE;
+	x.fsx_cowextsize = 4096;
+	(void)FAULT(ioctl(dir, FS_IOC_FSSETXATTR, &x));
 }
 
 int node_begin(struct pool *p, char id[24], struct fail *why)
@@ -128,6 +183,7 @@ int node_begin(struct pool *p, char id[24], struct fail *why)
 		FAULT(unlinkat(p->tmpfd, name, AT_REMOVEDIR));
 		return pool_fail(why, fd, "a new checkpoint");
 	}
+	no_spare_blocks(fd);
 	memcpy(id, name, sizeof(name));
 	return fd;
 }
@@ -200,7 +256,6 @@ int node_read(struct pool *p, const char *id, struct node *out, struct fail *why
 {
 	autofree char *text = NULL;
 	autojson json_t *obj = NULL;
-	struct node_json j = { 0 };
 	struct node n = { 0 };
 	char path[64];
 	ssize_t len;
@@ -213,9 +268,7 @@ int node_read(struct pool *p, const char *id, struct node *out, struct fail *why
 	if (len < 0)
 		return absent(id, (int)len, why);
 	obj = json_read((struct str){ text, (size_t)len }, why);
-	r = obj ? fields_read(obj, node_fields, ARRAY_LEN(node_fields), &j, why) : -EBADMSG;
-	if (!r)
-		r = node_from_json(&j, &n, why);
+	r = obj ? node_from_object(obj, &n, why) : -EBADMSG;
 	if (!r && strcmp(n.id, id))
 		r = fail_as(why, ERR_internal, "it is of another checkpoint, %s", n.id);
 	if (r < 0) {
@@ -223,6 +276,43 @@ int node_read(struct pool *p, const char *id, struct node *out, struct fail *why
 		return r;
 	}
 	*out = n;
+	return 0;
+}
+
+int node_meta_write(int dirfd, const json_t *meta, struct fail *why)
+{
+	autobuf struct buf text = { 0 };
+	struct jw w;
+	int r;
+
+	buf_init(&text, NODE_META_MAX);
+	jw_init(&w, &text);
+	jw_json(&w, NULL, meta);
+	if (w.err)
+		return fail_as(why, ERR_too_large, "what a checkpoint says of its sandbox is over %llu KiB", NODE_META_MAX / KIB);
+	r = FAULT_OURS(file_write_atomic(dirfd, NODE_META, text.p, text.n, 0600));
+	return r < 0 ? pool_fail(why, r, "a new checkpoint") : 0;
+}
+
+int node_meta_read(struct pool *p, const char *id, json_t **out, struct fail *why)
+{
+	autoclose int dir = node_open(p, id, why);
+	autofree char *text = NULL;
+	json_t *obj;
+	ssize_t n;
+
+	if (dir < 0)
+		return dir;
+	n = file_read(dir, NODE_META, &text, NODE_META_MAX);
+	if (n < 0 && n != -ENOENT)
+		return pool_fail(why, (int)n, NODE_META " of checkpoint %s", id);
+	obj = n < 0 ? NULL : json_read((struct str){ text, (size_t)n }, why);
+	if (n >= 0 && !json_is_object(obj)) {
+		json_decref(obj);
+		fail_as(why, ERR_internal, NODE_META " of checkpoint %s is malformed", id);
+		return -EBADMSG;
+	}
+	*out = obj;
 	return 0;
 }
 

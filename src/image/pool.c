@@ -12,6 +12,7 @@
 
 #include "base/fault.h"
 #include "base/random.h"
+#include "image/publish.h"
 #include "image/xfs.h"
 
 /* clang-format off */
@@ -164,7 +165,7 @@ static int make_folders(int fd, struct fail *why)
 
 /* Removes the work directories of processes that are gone. The caller holds the pool's lock, so
  * that none is being made. */
-static void sweep(int tmpfd)
+static void sweep(struct pool *p, int tmpfd)
 {
 	int fd = openat(tmpfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -186,6 +187,7 @@ static void sweep(int tmpfd)
 		lfd = openat(tmpfd, lock, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 		if (lfd >= 0 && flock(lfd, LOCK_EX | LOCK_NB))
 			continue; /* alive */
+		publish_undo(p, tmpfd, e->d_name);
 		if (!FAULT_OURS(rm_rf(tmpfd, e->d_name)))
 			FAULT(unlinkat(tmpfd, lock, 0));
 	}
@@ -199,7 +201,7 @@ static int own_tmp(struct pool *p, struct fail *why)
 
 	if (all < 0)
 		return pool_fail(why, all, "pool/tmp");
-	sweep(all);
+	sweep(p, all);
 	snprintf(prefix, sizeof(prefix), "%d-", (int)getpid());
 	pool_tmpname(name, prefix);
 	snprintf(lock, sizeof(lock), "%s.lock", name);

@@ -340,7 +340,7 @@ TEST(node_json_that_is_malformed)
 	static const struct {
 		const char *from, *to;
 	} rows[] = {
-		{ "\"format\":1", "\"format\":2" },
+		{ "\"format\":1", "\"format\":3" },
 		{ "\"vcpus\":1", "\"vcpus\":0" },
 		{ "\"vcpus\":1", "\"vcpus\":\"1\"" },
 		{ "\"memory\":1", "\"memory\":-1" },
