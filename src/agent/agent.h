@@ -86,7 +86,6 @@ void init_power_off(void); /* SIGTERM, 2 s, SIGKILL, unmount, off: does not retu
 /* init_net.c */
 int net_up(struct fail *why);
 void net_neighbour(void); /* the host's hardware address is what it should be */
-void net_announce(void);
 int write_resolv_conf(void);
 /* freeze.c */
 int fs_freeze(void); /* 0 or -errno; thaws by itself after 10 s */

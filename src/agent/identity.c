@@ -166,10 +166,18 @@ int identity_marks(const char *id, const char *template_id)
 	} marks[] = { { "/run/e2b/.E2B_SANDBOX" }, { "/run/e2b/.E2B_SANDBOX_ID" },
 		{ "/run/e2b/.E2B_TEMPLATE_ID" } };
 	const char *text[] = { "true", id, template_id };
-	int r = 0;
+	int r = mkdir("/run/e2b", 0755) < 0 && errno != EEXIST ? -errno : 0;
 
-	for (unsigned i = 0; i < ARRAY_LEN(marks) && r == 0; i++)
-		r = text[i] ? put(marks[i].path, str_of(text[i]), 0444, NULL) : 0;
+	/* Not put(): these lie in memory, where a file that is replaced at once is worth nothing, and the way to it costs a clone under
+	 * emulation 18 ms of its start. */
+	for (unsigned i = 0; i < ARRAY_LEN(marks) && r == 0; i++) {
+		autoclose int fd = -1;
+
+		if (!text[i])
+			continue;
+		fd = open(marks[i].path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0444);
+		r = fd < 0 ? -errno : write_all(fd, text[i], strlen(text[i]));
+	}
 	return r;
 }
 

@@ -4,8 +4,6 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <linux/if_packet.h>
-#include <net/ethernet.h>
 #include <net/if.h>
 #include <net/if_arp.h>
 #include <net/route.h>
@@ -121,35 +119,4 @@ int net_up(struct fail *why)
 	if (r < 0)
 		log_warning("init: /etc/resolv.conf: %s", strerror(-r));
 	return 0;
-}
-
-struct arp_packet {
-	struct ether_header eth;
-	struct arphdr arp;
-	uint8_t sender_mac[6], sender_ip[4], target_mac[6], target_ip[4];
-} __attribute__((packed));
-
-/* A gratuitous ARP: whatever remembers this address from the machine we continue learns that we are
- * here. */
-void net_announce(void)
-{
-	autoclose int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, htons(ETH_P_ARP));
-	struct ifreq r = { .ifr_name = "eth0" };
-	struct sockaddr_ll to = { .sll_family = AF_PACKET, .sll_halen = 6 };
-	struct arp_packet p = {
-		.eth.ether_type = htons(ETH_P_ARP),
-		.arp = { htons(ARPHRD_ETHER), htons(ETH_P_IP), 6, 4, htons(ARPOP_REQUEST) },
-	};
-
-	if (fd < 0 || ioctl(fd, SIOCGIFHWADDR, &r) < 0)
-		return;
-	to.sll_ifindex = (int)if_nametoindex("eth0");
-	memset(p.eth.ether_dhost, 0xff, 6);
-	memset(to.sll_addr, 0xff, 6);
-	memcpy(p.eth.ether_shost, r.ifr_hwaddr.sa_data, 6);
-	memcpy(p.sender_mac, r.ifr_hwaddr.sa_data, 6);
-	inet_pton(AF_INET, GUEST_ADDR, p.sender_ip);
-	inet_pton(AF_INET, GUEST_ADDR, p.target_ip);
-	if (sendto(fd, &p, sizeof(p), MSG_DONTWAIT, (struct sockaddr *)&to, sizeof(to)) < 0)
-		log_warning("init: no ARP announcement: %s", strerror(errno));
 }

@@ -150,7 +150,6 @@ static void child(char **argv, int go, int err_pipe, pid_t keeper)
 	must(prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0), "parent-death signal");
 	if (getppid() != keeper)
 		_exit(126);
-	prefer_as_victim();
 	must(dup2(err_pipe, STDERR_FILENO), "stderr");
 	/* nothing of QEMU runs before spaced has written down that it is there */
 	if (read(go, &c, 1) != 1)
@@ -226,6 +225,7 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	uid = (uid_t)strtoul(argv[KEEP_ARG_UID], NULL, 10);
 	must(fcntl(KEEP_TALK, F_SETFD, FD_CLOEXEC), "talk");
+	prefer_as_victim(); /* here: once the uid is dropped, /proc/self is root's */
 	change_root(uid, argv[KEEP_ARG_KVM][0] == '1');
 	drop_to(uid, (rlim_t)strtoull(argv[KEEP_ARG_FSIZE], NULL, 10));
 	must(pipe2(go, O_CLOEXEC), "pipe");

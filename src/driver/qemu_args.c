@@ -9,8 +9,10 @@
 /* Words that every guest gets. What each is for, and what it saves: docs/driver.md. */
 #define WORDS "console=ttyS0 quiet panic=-1 reboot=t init_on_free=1 init_on_alloc=0 random.trust_cpu=on cryptomgr.notests nowatchdog"
 /* Emulated only. mitigations=off: there is no speculation between guest user and guest kernel to mitigate in translated code that is
- * confined in one unprivileged host process, while retpolines cost translations; no boundary of the host's rests on it. */
-#define WORDS_TCG " tsc=reliable no_timer_check mitigations=off"
+ * confined in one unprivileged host process, while retpolines cost translations; no boundary of the host's rests on it. norandmaps: QEMU
+ * keeps translations by virtual address, so a program whose libraries lie elsewhere each time is translated anew each time; every exec
+ * takes two to seven times as long then. psi, lsm: less code to translate on every path. */
+#define WORDS_TCG " tsc=reliable no_timer_check mitigations=off norandmaps psi=0 lsm=landlock"
 
 /* A fixed CPU for emulation: what TCG of 7.2 can do of an EPYC, without the features whose absence it would warn about. AMD, because
  * Linux then keeps no second set of page tables, whose switching empties the emulated TLB at every system call. */

@@ -17,7 +17,7 @@
 /* Once through what sandboxes run first, so that its pages are in the saved memory. */
 #define WARM_CMD "for p in bash python3 node; do command -v $p >/dev/null || continue; case $p in " \
 		 "bash) bash -lc true;; python3) python3 -c 'import sys, os, json, subprocess';; node) node -e 0;; esac; done; " \
-		 "ls / >/dev/null; cat /dev/null; sync"
+		 "for p in true echo cat ls env sh sleep; do /bin/$p --version; done >/dev/null 2>&1 </dev/null; sync"
 
 /* --- kernel, files, machine --- */
 

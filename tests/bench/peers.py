@@ -71,7 +71,7 @@ def accel_args(b):
         return ["-accel", "kvm", "-cpu", "host"], WORDS
     mhz = re.search(r"tsc\D*(\d+)", h["driver_version"])
     # Without these a guest under TCG may hang in early calibration; see docs/driver.md.
-    return ["-accel", "tcg,tb-size=256", "-cpu", CPU_TCG], WORDS + " tsc=reliable no_timer_check mitigations=off" + (f" tsc_early_khz={mhz[1]}000" if mhz else "")
+    return ["-accel", "tcg,tb-size=256", "-cpu", CPU_TCG], WORDS + " tsc=reliable no_timer_check mitigations=off norandmaps psi=0 lsm=landlock" + (f" tsc_early_khz={mhz[1]}000" if mhz else "")
 
 
 def wait_up(q, port, t0):

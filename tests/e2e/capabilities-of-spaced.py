@@ -1,4 +1,4 @@
-# spaced holds the capabilities it needs and no other; its monitors hold none, under uids of their own.
+# spaced holds the capabilities it needs and no other; its monitors hold none, under uids of their own, and the host would lose them first.
 from t import *
 
 NUMBER = {"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "KILL": 5, "SETGID": 6, "SETUID": 7, "NET_ADMIN": 12, "SYS_PTRACE": 19, "SYS_ADMIN": 21,
@@ -25,3 +25,4 @@ with sandbox() as id:
     check(len(uids) == 1 and RUN["uid_base"] <= int(*uids) < RUN["uid_base"] + 10000, f"the monitor's uids are {uids}")
     equal(set(m["Groups"].split()) - uids, set(), "it is in no group of others")
     equal((m["NoNewPrivs"], m["Seccomp"]), ("1", "2"), "it can gain none, and its system calls are filtered")
+    equal(open(f"/proc/{monitor_pid(id)}/oom_score_adj").read().strip(), "500", "a host without memory ends a monitor before its daemon")
