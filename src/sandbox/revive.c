@@ -58,13 +58,14 @@ static void give_up(struct revival *r, const struct fail *why)
 {
 	struct sandbox_core *c = r->c;
 
-	if (!r->why.err)
-		r->why = *why;
-	watch_explain(&r->why, ERR_guest_failed);
-	if (c->ending) { /* its machine is being removed with it */
+	if (c->ending) { /* its machine is being removed with it, and what went wrong then is no news */
+		r->why.err = 0;
 		finish(r);
 		return;
 	}
+	if (!r->why.err)
+		r->why = *why;
+	watch_explain(&r->why, ERR_guest_failed);
 	log_warning("sandbox %s: not started from %s: %s", c->sb.id, r->node, r->why.msg);
 	watch_stop(c);
 	ways_close(c);

@@ -290,6 +290,7 @@ struct removal {
 static void removal_end(struct removal *r, const struct fail *why)
 {
 	struct tree_node *n = r->n;
+	struct space *sp = n->sp;
 
 	if (why->err)
 		log_warning("checkpoint %s: it could not be removed: %s", n->k.id, why->msg); /* the next start tries again */
@@ -298,6 +299,8 @@ static void removal_end(struct removal *r, const struct fail *why)
 	if (r->done)
 		r->done(why, r->arg);
 	free(r);
+	sp->jobs--;
+	space_check_gone(sp);
 }
 
 static void unrecorded(void *arg, const struct fail *why)
@@ -355,6 +358,7 @@ void tree_remove(struct tree_node *n, void (*done)(const struct fail *why, void 
 	source_forget(sp, n->k.id);
 	n->pins++;
 	n->removing = true;
+	sp->jobs++; /* until its record is gone: space_stop() waits */
 	*r = (struct removal){ n, done, arg };
 	/* Sandboxes whose latest node it is go on from the one before. */
 	link_each_safe(l, next, &sp->sandboxes) {

@@ -764,6 +764,8 @@ static void *serve(void *arg)
 		}
 		if (fake.agent == FAKE_AGENT_CUTS)
 			goto out;
+		while (fake.agent == FAKE_AGENT_HANGS)
+			usleep(5000);
 		if (!strncmp(buf, "POST /init", 10)) {
 			reply_init(fd, end);
 		} else if (!strncmp(buf, "GET /space/processes", 20)) {

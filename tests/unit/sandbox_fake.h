@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 enum fake_agent { FAKE_AGENT_GOOD, FAKE_AGENT_CUTS, FAKE_AGENT_WRONG_ID, FAKE_AGENT_CLOCK_OFF, FAKE_AGENT_SAME_RANDOM, FAKE_AGENT_OLD_MACHINE,
-		  FAKE_AGENT_OLD_BOOT, FAKE_AGENT_NO_BOOT, FAKE_AGENT_SHORT_RANDOM, FAKE_AGENT_OLD_GENERATION };
+		  FAKE_AGENT_OLD_BOOT, FAKE_AGENT_NO_BOOT, FAKE_AGENT_SHORT_RANDOM, FAKE_AGENT_OLD_GENERATION, FAKE_AGENT_HANGS };
 
 struct fake {
 	atomic_int prepare_fails, start_fails, disk_full, slot_fails, save_fails, still_fails; /* how many of the next calls fail */
