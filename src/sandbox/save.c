@@ -43,6 +43,7 @@ struct saving {
 	bool committed;
 	bool gone; /* undo(): C has ended, and its machine may be gone */
 	double paused_ms;
+	uint64_t own, shared;
 	struct live_event *ev;
 	struct fail why; /* the first that went wrong */
 	save_fn *fn;
@@ -164,9 +165,15 @@ static void record(struct saving *s)
 static int commit_job(void *arg, struct fail *why)
 {
 	struct saving *s = arg;
+	uint64_t own, shared;
 	int r = node_commit(s->sp->pool, s->node_fd, &s->node, why);
 
 	s->committed = r == 0;
+	/* Extents know the disk too. What the driver has counted holds where they cannot be asked. */
+	if (r == 0 && node_usage(s->sp->pool, s->node.id, s->parent, &own, &shared, NULL) == 0) {
+		s->own = own;
+		s->shared = shared;
+	}
 	return r;
 }
 
@@ -174,7 +181,8 @@ static void committed(void *arg, const struct fail *why)
 {
 	struct saving *s = arg;
 
-	remember(s, why);
+	s->n->k.own_bytes = s->own;
+	s->n->k.shared_bytes = s->shared;
 	if (lost(s, why))
 		undo(s);
 	else
@@ -191,10 +199,10 @@ static void one_less(struct saving *s)
 		undo(s);
 		return;
 	}
-	k->own_bytes = s->saved.memory_bytes + s->saved.state_bytes;
-	k->shared_bytes = s->saved.memory_shared;
+	s->own = s->saved.memory_bytes + s->saved.state_bytes;
+	s->shared = s->saved.memory_shared;
 	k->paused_ms = s->disk_only ? s->paused_ms : s->saved.paused_ms ? s->saved.paused_ms : s->paused_ms;
-	s->node.own_bytes = k->own_bytes;
+	s->node.own_bytes = s->own;
 	space_job(s->sp, NULL, commit_job, committed, s);
 }
 
