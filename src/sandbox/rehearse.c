@@ -92,8 +92,8 @@ static json_t *nobody(struct rehearsal *r)
 	base64_encode(entropy, raw, sizeof(raw));
 	entropy[base64_len(sizeof(raw))] = '\0';
 	rfc3339_format(now, real_ns());
-	return json_pack("{s:I,s:s,s:s,s:s,s:s,s:s,s:s}", "generation", (json_int_t)generation_after(0), "id", "nobody", "hostname",
-		"space", "machine_id", machine_id, "entropy", entropy, "accessToken", r->token, "timestamp", now);
+	return json_pack("{s:I,s:s,s:s,s:s,s:s,s:s,s:s,s:b}", "generation", (json_int_t)generation_after(0), "id", "nobody", "hostname",
+		"space", "machine_id", machine_id, "entropy", entropy, "accessToken", r->token, "timestamp", now, "fresh", true);
 }
 
 struct rehearsal *rehearse(struct machine *m, rehearse_fn *fn, void *arg, struct fail *why)
