@@ -18,6 +18,7 @@ struct alive_limits {
 	int misses;	/* how many of those */
 	int call;	/* what a call may take whose agent is alive */
 	int upload;	/* the same with a body, which goes to the guest's disk before it answers */
+	int retry;	/* between tries to reach an agent whose connection broke */
 };
 extern struct alive_limits alive_limits;
 

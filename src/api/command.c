@@ -3,12 +3,13 @@
 #include <signal.h>
 #include <stdio.h>
 
+#include "api/alive.h"
 #include "api/connect.h"
 #include "base/clock.h"
 #include "base/random.h"
 
 #define HOLD_MS 50	 /* how long a cut character waits for its rest */
-#define RETRY_MS 250	 /* between tries to reach an agent whose connection broke */
+#define SLEEP_MS 1000	 /* between looks at a sandbox that is suspended */
 #define RETRIES 6
 #define STEADY_MS 10000 /* a connection that held for so long was a good one */
 #define OFFSET_MAX (1LL << 53) /* what a number in JSON can say */
@@ -21,7 +22,7 @@ struct command {
 	struct req *r;
 	struct guest_call *call;
 	struct connect_reader in;
-	struct tick tick;	/* HOLD_MS, or RETRY_MS while there is no call */
+	struct tick tick;	/* HOLD_MS, or the time between tries while there is no call */
 	enum command_mode mode;
 	int64_t pid;
 	uint64_t off[2];	/* delivered: the next byte that the client has not seen */
@@ -456,6 +457,8 @@ static void on_started(struct command *c, json_t *start)
 	}
 	/* That it says so is no progress yet: the next thing may be nonsense, every time. */
 	c->joined_ms = mono_ms();
+	if (c->call)
+		guest_endless(c->call);
 	c->pid = pid;
 	if (c->started)
 		return; /* joined again after a break */
@@ -649,7 +652,8 @@ static void retry(struct command *c, const struct fail *why)
 			fail_as(&f, ERR_agent_unreachable, "the agent's answer makes no sense");
 		return refuse(c, &f);
 	}
-	tick_set(&c->r->api->ticks, &c->tick, RETRY_MS);
+	/* A suspended one may sleep for days, and many may wait. */
+	tick_set(&c->r->api->ticks, &c->tick, s == SANDBOX_SUSPENDED ? SLEEP_MS : alive_limits.retry);
 }
 
 static void connect_again(struct command *c)

@@ -65,8 +65,8 @@ static enum errcode code_of_status(int status)
 		return ERR_agent_unreachable;
 	case 504:
 		return ERR_deadline_exceeded;
-	default:
-		return ERR_internal;
+	default: /* its failure, and not ours: whatever speaks there is the guest's */
+		return ERR_agent_unreachable;
 	}
 }
 
@@ -86,9 +86,9 @@ int guest_error_json(struct fail *why, int status, json_t *error, enum errcode n
 	if (status == 404 || (name && !strcmp(name, "not_found")))
 		ours = not_found ? not_found : ERR_not_found;
 	/* A user that the guest does not know is the caller's mistake, not a broken token. */
-	if (ours == ERR_agent_unreachable && msg && strstr(msg, "user"))
+	if ((status == 401 || (name && !strcmp(name, "unauthenticated"))) && msg && strstr(msg, "user"))
 		ours = ERR_bad_request;
-	fail_as(why, ours, "%s", msg ? msg : err_info(ours)->cause);
+	fail_as(why, ours, "%s", msg ? msg : ours == ERR_agent_unreachable ? "the agent inside the sandbox failed" : err_info(ours)->cause);
 	if (ours == ERR_forbidden)
 		fail_remedy(why, "the sandbox's kernel refuses this, whatever the key: use another path");
 	return why->err;
@@ -143,6 +143,8 @@ static void on_head(struct http_call *hc, const struct http_head *h, void *arg)
 	struct guest_call *c = arg;
 
 	c->waiter.begun = true;
+	if (c->waiter.limit_ms < 0)
+		c->waiter.limit_ms = alive_limits.call; /* what may take for ever is its beginning */
 	waits(c);
 	heard(c);
 	if (h->status / 100 == 2) {
@@ -290,7 +292,7 @@ struct guest_call *guest_call(struct api *api, struct sandbox *sb, const struct 
 		return NULL;
 	}
 	*c = (struct guest_call){ .api = api, .sb = sb, .cb = cb, .arg = arg, .not_found = o->not_found, .quiet = o->quiet,
-		.endless = o->connect_stream, .sending = o->body_len != 0,
+		.sending = o->body_len != 0, .whole_limit = o->body_len != 0,
 		.waiter = { .limit_ms = o->limit_ms ? o->limit_ms : alive_limits.call, .end = given_up } };
 	waits(c);
 	buf_init(&c->error, 16 * KIB);
@@ -355,6 +357,12 @@ void guest_resume(struct guest_call *c)
 bool guest_fell_silent(const struct guest_call *c)
 {
 	return c->unreachable && c->waiter.begun;
+}
+
+void guest_endless(struct guest_call *c)
+{
+	c->endless = true;
+	waits(c);
 }
 
 void guest_cancel(struct guest_call *c)

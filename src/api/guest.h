@@ -1,9 +1,7 @@
 /* guest.h - calls to the agent inside a sandbox.
  *
- * Wraps http/client.h: puts token and user on, keeps the sandbox held while the call lasts, notices within 2 s that nobody
- * answers (a call with no head yet is accompanied by GET /health on a connection of its own; one whose answer has begun, by the same
- * whenever it has been silent for some seconds: three in a row without an answer end it), ends calls that an agent which is alive
- * does not answer, and turns the agent's
+ * Wraps http/client.h: puts token and user on, keeps the sandbox held while the call lasts, notices when nobody is there, and ends calls
+ * that an agent which is alive does not answer (alive.h has the times); turns the agent's
  * errors into ours. Everything in an answer was written by the guest: sizes are bounded, nothing is passed on unread. */
 #ifndef SPACE_API_GUEST_H
 #define SPACE_API_GUEST_H
@@ -37,7 +35,7 @@ struct guest_opts {
 	bool upgrade_tcp;
 	enum errcode not_found;	    /* what its 404 means; 0: not_found */
 	bool quiet;		    /* no activity: it only looks */
-	int limit_ms;		    /* how long the agent may take to begin its answer, and to go on with it. 0: a minute; -1: for ever */
+	int limit_ms;		    /* how long the agent may take to begin its answer, and to go on with it. 0: a minute; -1: for ever, until it begins */
 };
 
 /* NULL with WHY when the sandbox is not there to be called; every other failure comes through end(), later. */
@@ -47,6 +45,8 @@ int guest_write(struct guest_call *c, const void *p, size_t n); /* as http_call_
 void guest_end(struct guest_call *c);	 /* the body is complete */
 void guest_pause(struct guest_call *c);
 void guest_resume(struct guest_call *c);
+/* What was to come soon has come: from now on, silence of the agent is no fault as long as it is alive. */
+void guest_endless(struct guest_call *c);
 /* For end(): its answer had begun, and then the guest stood still. */
 bool guest_fell_silent(const struct guest_call *c);
 void guest_cancel(struct guest_call *c); /* end() comes with -ECANCELED */

@@ -83,6 +83,7 @@ static int on_frame(uint8_t flags, struct str payload, void *arg)
 	if (!wa->r->x)
 		return 1;
 	if (json_object_get(msg, "start") && !http_started(wa->r->x)) {
+		guest_endless(wa->call);
 		req_is_stream(wa->r, watch_stop);
 		http_on_drain(wa->r->x, watch_drain, wa->r);
 		req_sse(wa->r);
