@@ -1,5 +1,5 @@
 """What SPACE is compared with: the same guest booted by hand, and other ways to run the same command on this host."""
-import glob, json, os, re, select, shutil, socket, struct, subprocess, tempfile, time
+import glob, json, os, re, select, shutil, socket, stat, struct, subprocess, tempfile, time
 
 
 class NotHere(Exception):
@@ -154,6 +154,67 @@ def cold_boot(b):
             q.kill()
             q.wait()
             q.stderr.close()
+
+
+# --- the reference: what a plain QEMU with Debian's own kernel takes ---
+
+class Reference:
+    """QEMU's microvm, the bzImage of Debian's linux-image-amd64 and an initramfs with nothing in it but /bin/echo and its libraries, which the
+    kernel runs as its first process: no driver, no disk, no network, no service. Until the first byte that echo printed on the console."""
+
+    MARK = b"SPACE-REFERENCE"
+
+    def __init__(self, b):
+        self.tmp = tempfile.TemporaryDirectory(dir="/tmp", prefix="space-reference.")
+        dir = self.tmp.name
+        words = subprocess.run(["apt-cache", "depends", "linux-image-amd64"], capture_output=True, text=True).stdout.split()
+        package = next((w for w in words if re.fullmatch(r"linux-image-[0-9].*-amd64", w)), None)
+        got = package and subprocess.run(["apt-get", "download", package], cwd=dir, capture_output=True, text=True)
+        debs = glob.glob(os.path.join(dir, "*.deb"))
+        if not debs:
+            self.tmp.cleanup()
+            raise NotHere(f"apt cannot download linux-image-amd64: {got.stderr.strip()[-160:] if got else 'it is not known'}")
+        self.version = os.path.basename(debs[0]).removesuffix(".deb")
+        subprocess.run(f"dpkg-deb --fsys-tarfile {debs[0]} | tar -C {dir} -x --wildcards './boot/vmlinuz-*'", shell=True, check=True)
+        os.unlink(debs[0])
+        self.kernel = glob.glob(os.path.join(dir, "boot/vmlinuz-*"))[0]
+        self.initrd = os.path.join(dir, "initrd")
+        root = os.path.join(dir, "root")
+        os.makedirs(os.path.join(root, "dev"))
+        os.mknod(os.path.join(root, "dev/console"), 0o600 | stat.S_IFCHR, os.makedev(5, 1))
+        ldd = subprocess.run(["ldd", "/bin/echo"], capture_output=True, text=True, check=True).stdout
+        for f in ["/bin/echo"] + [w for w in ldd.split() if w.startswith("/")]:
+            os.makedirs(root + os.path.dirname(f), exist_ok=True)
+            shutil.copy(f, root + f)
+        with open(self.initrd, "wb") as out:
+            subprocess.run("find . | cpio -o -H newc --quiet", shell=True, cwd=root, stdout=out, check=True)
+        accel, words = accel_args(b)
+        clock = [w for w in words.split() if w.startswith("tsc")]  # without it a guest may hang; see docs/driver.md
+        self.argv = ["qemu-system-x86_64", "-M", "microvm", *accel, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio",
+                     "-m", "512", "-kernel", self.kernel, "-initrd", self.initrd,
+                     "-append", " ".join(["console=ttyS0 quiet panic=-1", *clock, "rdinit=/bin/echo --", self.MARK.decode()])]
+
+    def boot(self):
+        t0 = time.monotonic()
+        p = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        seen, t1 = b"", None
+        try:
+            while self.MARK not in seen and time.monotonic() - t0 < 120:
+                part = p.stdout.read1(4096)
+                if not part:
+                    break
+                seen += part
+            t1 = time.monotonic()
+        finally:
+            p.kill()
+            p.wait()
+            p.stdout.close()
+        if self.MARK not in seen:
+            raise NotHere(f"the reference did not boot: {seen[-160:]!r}")
+        return (t1 - t0) * 1000
+
+    def close(self):
+        self.tmp.cleanup()
 
 
 # --- other ways to run the same command ---

@@ -7,9 +7,10 @@ One unit for every start: first command output, from the first byte of the reque
 on the local socket sees it. Each figure is N runs (20 at least, unless --n says less), shown as median, p99 and least. With 20 runs the p99 is
 the slowest. Ratios are of medians of this one run, on this one machine: absolute figures mean little elsewhere.
 
-The reference is a cold boot of the same guest: the same kernel, initramfs, image and disk, QEMU's microvm with no serial output and a
-quiet kernel, started by hand, until `echo` in it has answered. Where bwrap, crun, podman or runsc are installed and work, the same command is
-run by them as well; otherwise a line says why not. Parts: start, burst, exec, files, memory, idle, peers.
+Starts are set against two boots. The reference is a bare QEMU with Debian's own bzImage and an initramfs with nothing but /bin/echo. The cold boot is
+that of the same guest: the same kernel, initramfs, image and disk, QEMU's microvm with no serial output and a quiet kernel, started by hand,
+until `echo` in it has answered: the fastest boot we know. Where bwrap, crun, podman or runsc are installed and work, the same command is
+run by them as well; otherwise a line says why not. Parts: reference, start, burst, exec, files, memory, idle, peers.
 """
 import argparse, importlib.machinery, importlib.util, json, os, platform, re, shutil, signal, socket, statistics, struct, subprocess, sys
 import tempfile, threading, time
@@ -133,14 +134,25 @@ def wait_pool(t, monitors, slots, seconds=60):
     time.sleep(0.3)  # the refill's own load is not what is measured
 
 
+def part_reference(b):
+    try:
+        ref = peers.Reference(b)
+    except peers.NotHere as e:
+        b.rep.note(f"reference: not measured: {e}")
+        return
+    try:
+        b.rep.note(f"reference: {ref.version}")
+        b.rep.add("reference: bare QEMU, bzImage, /bin/echo", [ref.boot() for _ in range(b.n + 1)][1:])
+    finally:
+        ref.close()
+
+
 def part_start(b):
     t, rep, n = b.t, b.rep, b.n
-    rep.add("cold boot, same guest", [peers.cold_boot(b) for _ in range(max(3, n // 2) + 1)][1:])
+    rep.add("cold boot, same guest", [peers.cold_boot(b) for _ in range(n + 1)][1:])
     for ready, name in ((0, "from the template"), (1, "from the template, QEMU ready")):
         b.restart(ready_monitors=ready, ready_slots=2)
         for cmd, what in ((["echo", "x"], ""), (["python3", "-c", "print(6*7)"], ", python3 -c")):
-            if what and not ready:
-                continue
             times, phases = [], []
             for i in range(n + 2):
                 wait_pool(t, ready, 2)
@@ -151,8 +163,12 @@ def part_start(b):
             rep.add(name + what, times)
             if not what:
                 rep.note("phases, median ms: " + ", ".join(f"{k} {statistics.median(p.get(k, 0) for p in phases):.1f}" for k in phases[-1]))
-    rep.ratio("template : cold boot", "from the template", "cold boot, same guest", 1 / 18)
-    rep.ratio("template with QEMU ready : cold boot", "from the template, QEMU ready", "cold boot, same guest", 1 / 25)
+    cold, ref = "cold boot, same guest", "reference: bare QEMU, bzImage, /bin/echo"
+    rep.ratio("our own cold boot : reference", cold, ref, 0.6)
+    for what, name, to_cold, to_ref in (("template", "from the template", 1 / 18, 1 / 20), ("template, QEMU ready", "from the template, QEMU ready", 1 / 25, 1 / 40),
+                                        ("template, python3 -c", "from the template, python3 -c", None, 1 / 8)):
+        rep.ratio(f"{what} : reference", name, ref, to_ref)
+        rep.ratio(f"{what} : cold boot", name, cold, to_cold)
 
 
 def part_burst(b):
@@ -306,7 +322,7 @@ def part_peers(b):
             rep.ratio(f"{ours} : {name}", ours, f"{name} echo", 0.06 if name == "runsc do" else None)
 
 
-PARTS = {"start": part_start, "burst": part_burst, "exec": part_exec, "files": part_files, "memory": part_memory, "idle": part_idle, "peers": part_peers}
+PARTS = {"reference": part_reference, "start": part_start, "burst": part_burst, "exec": part_exec, "files": part_files, "memory": part_memory, "idle": part_idle, "peers": part_peers}
 
 
 class Bench:
