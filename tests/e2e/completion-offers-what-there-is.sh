@@ -2,9 +2,11 @@
 . "$LIB/t.sh"
 bin=$(mktemp -d "$DIR/bin.XXXXXX")
 ln -s "$SPACE" "$bin/space"
-cleanup_all() { cleanup; rm -rf "$bin"; }
+node=
+cleanup_all() { cleanup; [ -z "$node" ] || "$SPACE" node rm "$node" || :; rm -rf "$bin"; }
 trap cleanup_all EXIT
 new_sandbox --name comp-one
+node=$(space checkpoint "$id" --label comp-label)
 unset -f space
 PATH=$bin:$PATH
 # shellcheck source=/dev/null
@@ -18,7 +20,7 @@ offers() {
 complete -p space | grep -q -- '-F _space' || fail "nothing is registered"
 
 # Every command that help names is offered, and every one that is offered has a help.
-for c in run create ls show exec shell cp forward logs kill pause wake template image key doctor bugreport completion; do
+for c in run create ls show exec shell cp forward logs kill pause wake suspend checkpoint snapshot branch rollback tree node export import prune fsck template image key doctor bugreport completion; do
 	has " $(offers "") " " $c " "the first word"
 done
 for c in $(offers ""); do space help "$c" >/dev/null || fail "$c is offered and is no command"; done
@@ -46,6 +48,16 @@ has " $(offers cp "${id:0:12}") " " $id: " "cp"
 has " $(offers create --template "") " " base " "a template for create"
 has " $(offers run -t b) " " base " "a template for run"
 has " $(offers image show "") " " base " "an image"
+for c in suspend checkpoint snapshot branch rollback tree; do has " $(offers "$c" "") " " $id " "$c"; done
+for word in "$node" comp-label; do
+	has " $(offers export "") " " $word " "a node to export"
+	has " $(offers rollback "$id" "") " " $word " "a node to go back to"
+	has " $(offers node rm "") " " $word " "a node to remove"
+	has " $(offers create --from "") " " $word " "a node to start from"
+	has " $(offers tree "") " " $word " "a node of the tree"
+done
+same "$(offers create --on-timeout "")" "kill suspend"
+same "$(offers node "")" "ls rm show"
 # Options before the command, and words after --, do not confuse it.
 same "$(offers --json crea)" create
 same "$(offers exec "$id" -- l)" ""
@@ -66,4 +78,6 @@ if command -v zsh >/dev/null; then
 	has " $(zsh_offers template "") " " build " "zsh, template's commands"
 	has " $(zsh_offers create --) " " --template " "zsh, create's options"
 	has " $(zsh_offers show "") " " $id " "zsh, ids"
+	has " $(zsh_offers rollback "$id" "") " " comp-label " "zsh, labels of nodes"
+	has " $(zsh_offers node rm "") " " $node " "zsh, ids of nodes"
 fi
