@@ -35,12 +35,14 @@ static void line_put(struct line *l)
 {
 	struct line **at;
 
-	if (l->asking || !link_empty(&l->waiters))
+	if (!link_empty(&l->waiters))
+		return;
+	tick_clear(&l->tick);
+	if (l->asking)
 		return;
 	for (at = slot_of(l->api, l->sb); *at != l; at = &(*at)->next)
 		;
 	*at = l->next;
-	tick_clear(&l->tick);
 	sandbox_unkeep(l->sb);
 	free(l);
 }

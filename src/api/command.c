@@ -19,6 +19,7 @@
 static const char *const stream_names[] = { "stdout", "stderr" };
 
 struct command {
+	unsigned instance; /* of the sandbox, when it began */
 	struct req *r;
 	struct guest_call *call;
 	struct connect_reader in;
@@ -639,6 +640,10 @@ static void retry(struct command *c, const struct fail *why)
 	enum sandbox_state s = c->r->sb->state;
 	struct fail f = *why;
 
+	if (c->r->sb->instance != c->instance) { /* whatever has its pid now is not it */
+		fail_as(&f, ERR_rolled_back, "sandbox %s was rolled back, and the command with it", c->r->sb->id);
+		return refuse(c, &f);
+	}
 	connect_reader_clear(&c->in);
 	c->hold[STDOUT].n = c->hold[STDERR].n = 0; /* they come again */
 	if (c->joined_ms && mono_ms() - c->joined_ms >= STEADY_MS)
@@ -686,6 +691,7 @@ static struct command *command_new(struct req *r, enum command_mode mode)
 		return NULL;
 	}
 	c->r = req_ref(r);
+	c->instance = r->sb->instance;
 	c->mode = mode;
 	connect_reader_init(&c->in);
 	tick_init(&c->tick, on_tick);

@@ -4,51 +4,78 @@
  * held, so that it is not put to sleep as idle before it has been served. */
 #include "api/api.h"
 
-#define TRIES_MAX 3 /* somebody else may put it to sleep at the same time; that is not fought for ever */
+#include "base/clock.h"
+
+#define AGAIN_MS 50
+#define WAIT_MAX_MS 30000 /* for what else is being done to it: a checkpoint, a rollback, or somebody who puts it to sleep again and again */
 
 struct waking {
 	struct req *r;
 	wake_fn *fn;
-	unsigned tries;
+	struct tick tick;
+	int64_t end_ms;
+	struct fail why;	/* what came of the last try */
+	void *user;		/* the request's own, meanwhile */
 };
 
-static void end(struct waking *w, const struct fail *why)
+static void end(struct waking *w)
 {
 	struct req *r = w->r;
 
+	r->user = w->user;
+	r->on_gone = NULL;
 	if (r->x)
-		w->fn(r, why);
+		w->fn(r, &w->why);
 	free(w);
 	req_unref(r);
 }
 
-static void on_awake(struct sandbox *sb, const struct fail *why, void *arg)
+/* Nobody waits any more. What the core has been asked for comes back to us all the same. */
+static void on_gone(struct req *r)
 {
-	end(arg, why);
+	struct waking *w = r->user;
+
+	if (!tick_is_set(&w->tick))
+		return;
+	tick_clear(&w->tick);
+	end(w);
 }
 
-static void on_still(struct sandbox *sb, const struct fail *why, void *arg);
+static void step(struct waking *w);
 
-static void step(struct waking *w, const struct fail *why)
+static void on_tick(struct tick *t)
 {
-	struct sandbox *sb = w->r->sb;
-	enum sandbox_state s = sb->state;
-
-	if ((s == SANDBOX_PAUSING || s == SANDBOX_SUSPENDING) && w->tries++ < TRIES_MAX)
-		(s == SANDBOX_PAUSING ? sandbox_pause : sandbox_suspend)(sb, on_still, w);
-	else if (s == SANDBOX_PAUSED || s == SANDBOX_SUSPENDED || s == SANDBOX_WAKING)
-		sandbox_wake(sb, on_awake, w);
-	else
-		end(w, why); /* it runs, or has ended: whoever needs its guest says so */
+	step(container_of(t, struct waking, tick));
 }
 
-/* Also after a failure, its state says what is to be done. */
-static void on_still(struct sandbox *sb, const struct fail *why, void *arg)
+/* Its state says what is to be done next, also after a failure; but who is refused as busy waits for a moment. */
+static void on_tried(struct sandbox *sb, const struct fail *why, void *arg)
 {
 	struct waking *w = arg;
-	struct fail none = { 0 };
+	bool asleep = w->r->sb->state != SANDBOX_RUNNING;
 
-	step(w, w->r->sb->state == SANDBOX_RUNNING ? &none : why);
+	w->why = sb || !asleep ? (struct fail){ 0 } : *why;
+	if (asleep && (sb || why->code == ERR_busy) && w->r->x && mono_ms() < w->end_ms)
+		tick_set(&w->r->api->ticks, &w->tick, sb ? 0 : AGAIN_MS);
+	else
+		end(w);
+}
+
+static void step(struct waking *w)
+{
+	struct sandbox *sb = w->r->sb;
+
+	switch (sb->state) {
+	case SANDBOX_PAUSING:
+		return sandbox_pause(sb, on_tried, w);
+	case SANDBOX_SUSPENDING:
+		return sandbox_suspend(sb, on_tried, w);
+	case SANDBOX_PAUSED: case SANDBOX_SUSPENDED: case SANDBOX_WAKING:
+		return sandbox_wake(sb, on_tried, w);
+	default: /* it runs, or has ended: whoever needs its guest says so */
+		w->why = (struct fail){ 0 };
+		end(w);
+	}
 }
 
 void wake_first(struct req *r, wake_fn *fn)
@@ -66,5 +93,10 @@ void wake_first(struct req *r, wake_fn *fn)
 	}
 	w->r = req_ref(r);
 	w->fn = fn;
-	step(w, &why);
+	w->user = r->user;
+	r->user = w;
+	r->on_gone = on_gone;
+	w->end_ms = mono_ms() + WAIT_MAX_MS;
+	tick_init(&w->tick, on_tick);
+	step(w);
 }

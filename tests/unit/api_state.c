@@ -482,9 +482,24 @@ TEST(a_call_wakes_what_sleeps)
 	close(fd);
 	run_for(30);
 	fake_still(SANDBOX_RUNNING);
+	run_for(10);
+	CHECK_INT(fake.sb.users, 0);
+	/* While something else is done to it, the call waits; unless its client leaves. */
 	fake.sb.state = SANDBOX_SUSPENDED;
 	fake.busy = true;
-	CHECK_INT(ask("GET", "/v1/sandboxes/box/files/a", NULL), 409);
-	CHECK(has("\"code\":\"busy\""));
+	fd = begin("GET /v1/sandboxes/box/files/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+	run_for(120);
+	CHECK_INT(fake.sb.users, 1);
+	fake.busy = false;
+	CHECK(read_answer(fd) && has("409") && has("sandbox_not_running")); /* no guest here */
+	CHECK_INT(fake.sb.state, SANDBOX_RUNNING);
+	close(fd);
+	fake.sb.state = SANDBOX_SUSPENDED;
+	fake.busy = true;
+	fd = begin("GET /v1/sandboxes/box/files/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+	run_for(30);
+	close(fd);
+	run_for(30);
+	fake.busy = false;
 	CHECK_INT(fake.sb.users, 0);
 }
