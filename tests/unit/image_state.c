@@ -261,7 +261,7 @@ TEST(partial_overlaps_count_to_the_block)
 static void flip(struct pool *p, const char *id, const char *name, uint64_t at)
 {
 	autoclose int dir = node_open(p, id, NULL), fd = openat(dir, name, O_RDWR | O_CLOEXEC);
-	uint8_t b;
+	uint8_t b = 0;
 
 	CHECK(fd >= 0 && !pread_all(fd, &b, 1, (off_t)at));
 	b ^= 0x10;
