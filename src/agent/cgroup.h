@@ -19,6 +19,8 @@ int cgroup_make(unsigned *id);
  * of all), or -errno. */
 int cgroup_signal(unsigned id, int sig);
 bool cgroup_populated(unsigned id);
+/* The group of a command that has ended goes, or waits for the next command (AGAIN). False: something runs in it still. */
+bool cgroup_retire(unsigned id, bool again);
 void cgroup_release(unsigned id); /* to be removed, now or when its last process has gone */
 void cgroup_sweep(void);
 

@@ -440,10 +440,9 @@ static void drain_rest(struct process *p)
  * behind. */
 static void group_done(struct process *p)
 {
-	if (!p->cgroup || cgroup_populated(p->cgroup))
-		return;
-	cgroup_release(p->cgroup);
-	p->cgroup = 0;
+	/* One that was killed is not used again: some kernels go on killing what starts in it. */
+	if (p->cgroup && cgroup_retire(p->cgroup, !p->kill_asked && !p->deadline_hit && !p->timeout_hit))
+		p->cgroup = 0;
 }
 
 static void lingering_sweep(void)
