@@ -13,9 +13,11 @@ static void tree_row(const char *branches, const json_t *item, bool sandbox, voi
 	const char *name = get_str(item, sandbox ? "name" : "label");
 	char text[AGO_LEN];
 
-	/* A template's node is known by the template's name. */
+	/* A template's node is known by the template's name, a suspended sandbox's by that sandbox. */
 	if (!sandbox && !*name && !strcmp(get_str(item, "kind"), "template"))
 		name = get_str(item, "template");
+	else if (!sandbox && !*name && !strcmp(get_str(item, "kind"), "suspend"))
+		name = get_str(item, "sandbox");
 	table_cell(t, "%s%s", branches, get_str(item, "id"));
 	if (sandbox)
 		table_cell_colour(t, state_colour(get_str(item, "state")), get_str(item, "state"));

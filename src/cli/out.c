@@ -41,7 +41,8 @@ void put_safe(FILE *f, struct str s)
 
 void json_print(struct cli *c, const json_t *v)
 {
-	json_dumpf(v, stdout, JSON_ENCODE_ANY | JSON_PRESERVE_ORDER | (c->out_tty ? JSON_INDENT(2) : JSON_COMPACT));
+	/* 15 digits: 65.909 is not 65.909000000000006 to anybody. */
+	json_dumpf(v, stdout, JSON_ENCODE_ANY | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(15) | (c->out_tty ? JSON_INDENT(2) : JSON_COMPACT));
 	putchar('\n');
 	fflush(stdout);
 }
