@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <linux/magic.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -163,6 +164,40 @@ static int make_folders(int fd, struct fail *why)
 	return 0;
 }
 
+/* Held by nobody any more? The process may be gone and a child of its, between fork and exec, have
+ * its descriptors for a moment longer. */
+static bool lock_is_free(int fd, const char *name)
+{
+	for (int tries = 0; flock(fd, LOCK_EX | LOCK_NB); tries++) {
+		if (tries == 20 || !kill(atoi(name), 0) || errno != ESRCH)
+			return false;
+		usleep(10000);
+	}
+	return true;
+}
+
+/* NAME is a work directory, or its lock: one that was alone when its process died has to go as well. */
+static void sweep_one(struct pool *p, int tmpfd, const char *name)
+{
+	bool is_lock = str_ends(str_of(name), ".lock");
+	char dir[300], lock[310];
+	autoclose int lfd = -1;
+
+	if (!strcmp(name, ".") || !strcmp(name, ".."))
+		return;
+	snprintf(dir, sizeof(dir), "%.*s", (int)strlen(name) - (is_lock ? 5 : 0), name);
+	if (is_lock && !faccessat(tmpfd, dir, F_OK, AT_SYMLINK_NOFOLLOW))
+		return; /* it goes with its directory */
+	snprintf(lock, sizeof(lock), "%s.lock", dir);
+	lfd = openat(tmpfd, lock, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (lfd >= 0 && !lock_is_free(lfd, dir))
+		return; /* alive */
+	if (!is_lock)
+		publish_undo(p, tmpfd, dir);
+	if (is_lock || !FAULT_OURS(rm_rf(tmpfd, dir)))
+		FAULT(unlinkat(tmpfd, lock, 0));
+}
+
 /* Removes the work directories of processes that are gone. The caller holds the pool's lock, so
  * that none is being made. */
 static void sweep(struct pool *p, int tmpfd)
@@ -176,21 +211,8 @@ static void sweep(struct pool *p, int tmpfd)
 			close(fd);
 		return;
 	}
-	while ((e = readdir(d))) {
-		struct str s = str_of(e->d_name);
-		char lock[300];
-		autoclose int lfd = -1;
-
-		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || str_ends(s, ".lock"))
-			continue;
-		snprintf(lock, sizeof(lock), "%s.lock", e->d_name);
-		lfd = openat(tmpfd, lock, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-		if (lfd >= 0 && flock(lfd, LOCK_EX | LOCK_NB))
-			continue; /* alive */
-		publish_undo(p, tmpfd, e->d_name);
-		if (!FAULT_OURS(rm_rf(tmpfd, e->d_name)))
-			FAULT(unlinkat(tmpfd, lock, 0));
-	}
+	while ((e = readdir(d)))
+		sweep_one(p, tmpfd, e->d_name);
 	closedir(d);
 }
 
