@@ -120,7 +120,8 @@ int node_startable(struct space *sp, const struct checkpoint *k, bool boot, stru
 	return 0;
 }
 
-/* A disk boots with any kernel of ours: the newest one has the agent that we know. Its own where there is no other (it came from elsewhere). */
+/* A disk boots with any kernel of ours: the newest one has the agent that we know. Where there is none, with the kernel and initramfs that the node came
+ * with from elsewhere: there are no modules to make another initramfs of. */
 static int choose_kernel(struct space *sp, struct node *n, struct fail *why)
 {
 	struct fail none = { 0 };
@@ -128,7 +129,7 @@ static int choose_kernel(struct space *sp, struct node *n, struct fail *why)
 	char agent[300];
 
 	if (kernel_current(sp->pool, &k, &none) < 0)
-		(void)str_copy(k.digest.hex, sizeof(k.digest.hex), str_of(n->kernel.hex));
+		return 0;
 	snprintf(agent, sizeof(agent), "%s/space-agent", sp->cfg.libexec_dir);
 	n->kernel = k.digest;
 	return initrd_ensure(sp->pool, &n->kernel, agent, &n->initrd, why);
