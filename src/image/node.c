@@ -216,9 +216,54 @@ static int sync_files(int dirfd_)
 	return r;
 }
 
-int node_commit(struct pool *p, int dirfd, const struct node *n, struct fail *why)
+static int absent(const char *id, int err, struct fail *why)
+{
+	if (err != -ENOENT)
+		return pool_fail(why, err, "checkpoint %s", id);
+	fail_as(why, ERR_not_found, "no checkpoint %s", id);
+	return -ENOENT;
+}
+
+/* node.json of the directory DIRFD, which is that of node ID. */
+static int read_json(int dirfd, const char *id, struct node *out, struct fail *why)
+{
+	autofree char *text = NULL;
+	autojson json_t *obj = NULL;
+	struct node n = { 0 };
+	ssize_t len = file_read(dirfd, "node.json", &text, 16 * KIB);
+	int r;
+
+	if (len < 0)
+		return absent(id, (int)len, why);
+	obj = json_read((struct str){ text, (size_t)len }, why);
+	r = obj ? node_from_object(obj, &n, why) : -EBADMSG;
+	if (!r && strcmp(n.id, id))
+		r = fail_as(why, ERR_internal, "it is of another checkpoint, %s", n.id);
+	if (r < 0) {
+		fail_prefix(why, "node.json of checkpoint %s", id);
+		return r;
+	}
+	*out = n;
+	return 0;
+}
+
+/* What fails here has not happened: the caller takes back what belongs to a node that is not there. */
+static int move_into_place(struct pool *p, const char *id, struct fail *why)
 {
 	autoclose int nodes = dir_open(p->fd, "nodes");
+	int r;
+
+	if (nodes < 0 || FAULT(renameat(p->tmpfd, id, nodes, id)))
+		return pool_fail(why, nodes < 0 ? nodes : -errno, "checkpoint %s", id);
+	if (!FAULT(fsync(nodes)))
+		return 0;
+	r = -errno;
+	(void)FAULT(renameat(nodes, id, p->tmpfd, id));
+	return pool_fail(why, r, "checkpoint %s", id);
+}
+
+int node_commit(struct pool *p, int dirfd, const struct node *n, struct fail *why)
+{
 	autobuf struct buf text = { 0 };
 	struct node check;
 	int r;
@@ -233,10 +278,9 @@ int node_commit(struct pool *p, int dirfd, const struct node *n, struct fail *wh
 		r = sync_files(dirfd);
 	if (r < 0)
 		return pool_fail(why, r, "checkpoint %s", n->id);
-	if (nodes < 0 || FAULT(renameat(p->tmpfd, n->id, nodes, n->id)) || FAULT(fsync(nodes)))
-		return pool_fail(why, nodes < 0 ? nodes : -errno, "checkpoint %s", n->id);
 	/* What cannot be read again must not be acknowledged. */
-	return node_read(p, n->id, &check, why);
+	r = read_json(dirfd, n->id, &check, why);
+	return r < 0 ? r : move_into_place(p, n->id, why);
 }
 
 int node_abort(struct pool *p, const char *id)
@@ -244,39 +288,11 @@ int node_abort(struct pool *p, const char *id)
 	return id_valid(str_of(id), 'n') ? FAULT_OURS(rm_rf(p->tmpfd, id)) : -EINVAL;
 }
 
-static int absent(const char *id, int err, struct fail *why)
-{
-	if (err != -ENOENT)
-		return pool_fail(why, err, "checkpoint %s", id);
-	fail_as(why, ERR_not_found, "no checkpoint %s", id);
-	return -ENOENT;
-}
-
 int node_read(struct pool *p, const char *id, struct node *out, struct fail *why)
 {
-	autofree char *text = NULL;
-	autojson json_t *obj = NULL;
-	struct node n = { 0 };
-	char path[64];
-	ssize_t len;
-	int r;
+	autoclose int dir = node_open(p, id, why);
 
-	if (!id_valid(str_of(id), 'n'))
-		return bad_id(why);
-	snprintf(path, sizeof(path), "nodes/%s/node.json", id);
-	len = file_read(p->fd, path, &text, 16 * KIB);
-	if (len < 0)
-		return absent(id, (int)len, why);
-	obj = json_read((struct str){ text, (size_t)len }, why);
-	r = obj ? node_from_object(obj, &n, why) : -EBADMSG;
-	if (!r && strcmp(n.id, id))
-		r = fail_as(why, ERR_internal, "it is of another checkpoint, %s", n.id);
-	if (r < 0) {
-		fail_prefix(why, "node.json of checkpoint %s", id);
-		return r;
-	}
-	*out = n;
-	return 0;
+	return dir < 0 ? dir : read_json(dir, id, out, why);
 }
 
 int node_meta_write(int dirfd, const json_t *meta, struct fail *why)

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 
 #include "base/cur.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/random.h"
 #include "image/images.h"
@@ -768,3 +769,140 @@ TEST(a_death_between_image_and_node_is_undone)
 	fs_end(&f);
 	one_end(&o);
 }
+
+#ifdef SPACE_FAULTS
+
+/* What an import may leave behind once the pool has been opened again: nothing, or all of it. True: all. */
+static bool nothing_or_all(struct one *o, struct fs *f, unsigned nothing)
+{
+	int fd = dir_open(f->p->fd, "nodes");
+	DIR *d = fdopendir(fd);
+	struct dirent *e;
+	struct node n = { 0 };
+
+	while ((e = readdir(d)))
+		if (e->d_name[0] != '.') {
+			CHECK_INT(node_read(f->p, e->d_name, &n, NULL), 0);
+			same_node(o, f->p, &n);
+		}
+	closedir(d);
+	if (n.id[0]) {
+		CHECK_INT(node_remove(f->p, n.id, NULL), 0);
+		CHECK_INT(image_remove(f->p, o->image.digest.hex, NULL), 0);
+		CHECK_INT(rm_rf(f->p->fd, "kernels") | rm_rf(f->p->fd, "initrds") | mkdirat(f->p->fd, "kernels", 0700) |
+				mkdirat(f->p->fd, "initrds", 0700), 0);
+	}
+	CHECK_INT(entries(f->p->fd, ".") - entries(f->p->fd, "tmp"), nothing);
+	CHECK_INT(entries(f->p->fd, "tmp"), 2);
+	return n.id[0];
+}
+
+/* Every call that changes something fails once. */
+TEST(an_import_whose_calls_fail_leaves_nothing)
+{
+	static const char *const errors[] = { "ENOSPC", "EIO" };
+	unsigned nothing, done = 0;
+	struct bytes s;
+	struct one o;
+	struct fs f;
+	int fd;
+
+	if (!one_begin(&o, FS_EXT4, 200))
+		return;
+	s = exported(o.f.p, o.id);
+	if (!fs_begin(&f, FS_EXT4, 200))
+		return;
+	nothing = entries(f.p->fd, ".") - entries(f.p->fd, "tmp");
+	fd = memfd_create("stream", MFD_CLOEXEC);
+	CHECK_INT(pwrite_all(fd, s.p, s.n, 0), 0);
+	for (size_t e = 0; e < ARRAY_LEN(errors); e++)
+		for (unsigned k = 1;; k++) {
+			struct fail why = { 0 };
+			char rule[40];
+			struct node n;
+			bool fired;
+			int r;
+
+			test_row("%s at pass %u", errors[e], k);
+			snprintf(rule, sizeof(rule), "* %u %s", k, errors[e]);
+			CHECK_INT(lseek(fd, 0, SEEK_SET), 0);
+			CHECK(!fault_rules(rule));
+			r = node_import(f.p, fd, NULL, &n, &why);
+			fired = fault_fired();
+			CHECK(!fault_rules(NULL));
+			if (r < 0)
+				CHECK(why.msg[0] && (e || why.code == ERR_no_space || strstr(why.msg, "injected")));
+			CHECK(fs_reopen(&f));
+			CHECK_INT(nothing_or_all(&o, &f, nothing), r == 0);
+			if (!fired)
+				break;
+			done++;
+		}
+	test_row(NULL);
+	fprintf(stderr, "%u failures\n", done);
+	CHECK(done > 100);
+	close(fd);
+	free(s.p);
+	fs_end(&f);
+	one_end(&o);
+}
+
+/* The program is killed before and after each of them. A process of its own, this program again, does the import. */
+TEST(an_import_killed_anywhere_leaves_nothing_or_all)
+{
+	const char *job = getenv("TEST_IMPORT_STATE"), *from = getenv("TEST_IMPORT_STREAM");
+	unsigned nothing, killed = 0, kept = 0;
+	char stream[128], rules[128], rule[40];
+	struct bytes s;
+	struct one o;
+	struct fs f;
+
+	if (job) {
+		autoclose int fd = open(from, O_RDONLY | O_CLOEXEC);
+		struct pool *p;
+		struct node n;
+
+		_exit(pool_open(job, false, 0, &p, NULL) || node_import(p, fd, NULL, &n, NULL) ? 1 : 0);
+	}
+	if (!one_begin(&o, FS_EXT4, 200))
+		return;
+	s = exported(o.f.p, o.id);
+	if (!fs_begin(&f, FS_EXT4, 200))
+		return;
+	nothing = entries(f.p->fd, ".") - entries(f.p->fd, "tmp");
+	snprintf(stream, sizeof(stream), "%s/stream", f.dir);
+	snprintf(rules, sizeof(rules), "%s/rules", f.dir);
+	CHECK_INT(file_write_atomic(AT_FDCWD, stream, s.p, s.n, 0600), 0);
+	for (unsigned k = 1; k < 2000; k++) {
+		int status;
+		pid_t pid;
+
+		test_row("killed at pass %u", k);
+		snprintf(rule, sizeof(rule), "* %u kill\n", k);
+		CHECK_INT(file_write_atomic(AT_FDCWD, rules, rule, strlen(rule), 0600), 0);
+		pid = fork();
+		if (!pid) {
+			setenv("TEST_IMPORT_STATE", f.state, 1);
+			setenv("TEST_IMPORT_STREAM", stream, 1);
+			setenv("SPACE_FAULT_FILE", rules, 1);
+			execl("/proc/self/exe", "test", "killed_anywhere", NULL);
+			_exit(2);
+		}
+		CHECK(waitpid(pid, &status, 0) == pid);
+		CHECK(fs_reopen(&f));
+		kept += nothing_or_all(&o, &f, nothing);
+		if (WIFEXITED(status)) {
+			CHECK_INT(WEXITSTATUS(status), 0);
+			break;
+		}
+		killed++;
+	}
+	test_row(NULL);
+	fprintf(stderr, "killed %u times; the node was there after %u\n", killed, kept);
+	CHECK(killed > 150 && kept > 1 && kept < killed / 2);
+	free(s.p);
+	fs_end(&f);
+	one_end(&o);
+}
+
+#endif
