@@ -10,7 +10,8 @@ the slowest. Ratios are of medians of this one run, on this one machine: absolut
 Starts are set against two boots. The reference is a bare QEMU with Debian's own bzImage and an initramfs with nothing but /bin/echo. The cold boot is
 that of the same guest: the same kernel, initramfs, image and disk, QEMU's microvm with no serial output and a quiet kernel, started by hand,
 until `echo` in it has answered: the fastest boot we know. Where bwrap, crun, podman or runsc are installed and work, the same command is
-run by them as well; otherwise a line says why not. Parts: reference, start, burst, exec, files, memory, idle, peers.
+run by them as well; otherwise a line says why not. Parts: reference, start, burst, exec, files, memory, idle, peers,
+checkpoint, branch, wake, lists.
 """
 import argparse, importlib.machinery, importlib.util, json, os, platform, re, shutil, signal, socket, statistics, struct, subprocess, sys
 import tempfile, threading, time
@@ -23,7 +24,7 @@ runner = importlib.util.module_from_spec(importlib.util.spec_from_loader("runner
 loader.exec_module(runner)
 
 sys.path.insert(0, HERE)
-import peers  # noqa: E402
+import peers, state  # noqa: E402
 
 
 class Report:
@@ -322,7 +323,8 @@ def part_peers(b):
             rep.ratio(f"{ours} : {name}", ours, f"{name} echo", 0.06 if name == "runsc do" else None)
 
 
-PARTS = {"reference": part_reference, "start": part_start, "burst": part_burst, "exec": part_exec, "files": part_files, "memory": part_memory, "idle": part_idle, "peers": part_peers}
+PARTS = {"reference": part_reference, "start": part_start, "burst": part_burst, "exec": part_exec, "files": part_files, "memory": part_memory, "idle": part_idle, "peers": part_peers,
+         **state.PARTS}
 
 
 class Bench:
