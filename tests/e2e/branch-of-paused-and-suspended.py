@@ -18,6 +18,8 @@ open("/home/user/up", "w").close()
 while True:
     c, _ = l.accept()
     try:
+        c.recv(4096)
+        c.send(b"HTTP/1.1 101 Switching Protocols\\r\\nConnection: upgrade\\r\\nUpgrade: echo\\r\\n\\r\\n")
         while True:
             d = c.recv(100)
             if not d: break
@@ -29,7 +31,9 @@ while True:
     sh(id, "nohup python3 /home/user/server.py >/dev/null 2>&1 & for i in $(seq 100); do test -e /home/user/up && exit; sleep 0.1; done; exit 1")
     c = Connection(SOCKET, 20)
     c.connect()
-    c.sock.sendall(f"GET /v1/sandboxes/{id}/tcp/8099 HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: tcp\r\n\r\n".encode())
+    c.sock.sendall(f"GET /v1/sandboxes/{id}/ports/8099/ HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n".encode())
+    answer = c.sock.recv(4096)
+    check(answer.startswith(b"HTTP/1.1 101 "), answer)
     wait_for(lambda: out(id, "grep -c '^ *[0-9]*: 02004064:1FA3 .* 01 ' /proc/net/tcp || true") != "0", 5, "a connection from the host")
     made = []
     try:
@@ -38,6 +42,8 @@ while True:
         child = made[0]
         wait_for(lambda: "reset 104" in out(child, "cat /home/user/log 2>/dev/null || true"), 5, "ECONNRESET in the branch")
         equal(out(id, "cat /home/user/log 2>/dev/null || true"), "", "the parent's connection lives on")
+        c.sock.sendall(b"still?")
+        equal(c.sock.recv(100), b"still?", "the parent's connection")
         c.sock.close()
         api("POST", f"/v1/sandboxes/{id}/pause")
         b = branch(id, count=2)
