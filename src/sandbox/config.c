@@ -43,6 +43,8 @@ static const struct key keys[] = {
 	{ NULL, "uid_base", KEY_UINT, AT(uid_base), 0, 4000000000.0, NULL,
 	  "Each monitor runs as a uid of its own from here on; 0: 200000, or with another state directory a number made of its name" },
 	{ NULL, "max_sandboxes", KEY_UINT, AT(max_sandboxes), 1, 2000, NULL, "More are refused with no_capacity" },
+	{ NULL, "retention", KEY_SECONDS, AT(retention_s), 0, 100 * 366.0 * 86400, NULL,
+	  "Checkpoints and snapshots of every tenant that nothing needs are removed when they are older than this; 0: never" },
 	{ NULL, "output_keep", KEY_SIZE, AT(output_keep), 4096, 64.0 * MIB, NULL, "Output kept of each stream of a process" },
 	{ "defaults", "template", KEY_NAME, AT(template), 0, 0, NULL, "Template of a sandbox that names none" },
 	{ "defaults", "vcpu", KEY_UINT, AT(vcpu), 1, 32, NULL, "Virtual CPUs of a template that names none" },

@@ -74,6 +74,7 @@ struct space {
 	struct tree_node **node_hash; /* NODE_BUCKETS of them */
 	bool nodes_sorted, verifying;
 	struct later *verify;
+	int64_t retained_ns;
 	uint64_t checkpoints, suspends, wakes;
 
 	struct link templates, nodes, builds, children, sources, ready, operations, subs, keys;
@@ -397,7 +398,7 @@ struct tree_node {
 	json_t *guest;	/* what a clone takes over, core_guest(); NULL for a template's, whose template says it */
 	bool there;	/* whole and recorded; else it is just being made, and nobody sees it */
 	bool removing;	/* nobody sees it any more */
-	bool digested, verified, verify, looking; /* verify.c */
+	bool digested, verified, verify; /* upkeep.c */
 	bool needed;	/* nodes_collect() */
 	bool old_record;
 };
@@ -418,7 +419,7 @@ void tree_write(struct jw *w, const char *key, const struct checkpoint *k); /* f
 void tree_clear(struct space *sp);
 void nodes_collect(struct space *sp); /* removes what nothing needs: templates' old nodes, branch and suspend nodes */
 
-/* verify.c: digests are computed and looked at in the background */
+/* upkeep.c: digests are computed and looked at in the background */
 void verify_watch(struct space *sp);
 void verify_soon(struct tree_node *n); /* something was started from it: its digests are compared once */
 

@@ -320,6 +320,7 @@ int space_start(uv_loop_t *loop, const struct config *cfg, struct space **out, s
 		uv_run(loop, UV_RUN_ONCE);
 	later_set(sp, &sp->sweep, SWEEP_MS, sweep, sp);
 	room_watch(sp);
+	verify_watch(sp);
 	ready_refill(sp);
 	*out = sp;
 	return 0;
@@ -362,6 +363,7 @@ void space_check_gone(struct space *sp)
 	later_clear(&sp->sweep);
 	later_clear(&sp->refill);
 	later_clear(&sp->room);
+	later_clear(&sp->verify);
 	later_set(sp, &sp->sweep, 0, gone, sp);
 }
 

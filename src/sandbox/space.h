@@ -156,7 +156,8 @@ void checkpoint_prune(struct space *sp, const char *tenant, const struct prune_r
 void space_usage_json(struct space *sp, const char *tenant, json_done_fn *done, void *arg);
 /* Every node's files against their digests; ends with {"checked":N,"damaged":[{"checkpoint":id,"file":…,"offset":N}]}. */
 struct operation *space_fsck(struct space *sp, const char *tenant, struct fail *why);
-/* A node as one stream (docs/state.md), written to FD by a job; FD is closed by it. DONE with {"bytes":N}. */
+/* A node as one stream (docs/state.md), written to FD by a job; FD is closed by it. DONE with {"checkpoint":id},
+ * and "bytes" where FD is a file. */
 void checkpoint_export(struct space *sp, const char *tenant, const char *id, int fd, json_done_fn *done, void *arg);
 /* Reads one from FD, checks every digest, records it. */
 void checkpoint_import(struct space *sp, const char *tenant, int fd, checkpoint_done_fn *done, void *arg);

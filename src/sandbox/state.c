@@ -279,8 +279,11 @@ void core_move(struct sandbox_core *c, enum sandbox_state to, const char *reason
 {
 	/* The first record of all is "creating" to "creating". */
 	bool first = c->state == SANDBOX_CREATING && to == SANDBOX_CREATING;
+	struct tree_node *n;
 
 	assert(first || state_may(c->state, to));
+	if (to == SANDBOX_RUNNING && c->state == SANDBOX_CREATING && (n = tree_find(c->sp, c->sb.node)))
+		verify_soon(n);
 	set_state(c, to);
 	if (reason)
 		(void)str_copy(c->sb.reason, sizeof(c->sb.reason), str_of(reason));

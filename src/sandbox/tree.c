@@ -3,6 +3,8 @@
  * A node lies whole in the pool, so that removing one hurts no other; what a record says about parents is for people, for accounting and for
  * the next incremental save. A node's name is in the store before its files are in the pool, and out of it after they are gone: a crash in between
  * leaves a name that the next start cleans up, never files that nobody knows. */
+#include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -386,6 +388,32 @@ static int by_age(const void *a, const void *b)
 	return strcmp(x->k.id, y->k.id);
 }
 
+/* Nodes in the pool that no record names: an import that ended before it was written down. */
+static void find_orphans(struct space *sp)
+{
+	int fd = openat(pool_dirfd(sp->pool), "nodes", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct checkpoint k = { 0 };
+	struct tree_node *n;
+	struct dirent *e;
+
+	while (d && (e = readdir(d))) {
+		if (!id_valid(str_of(e->d_name), 'n') || tree_find(sp, e->d_name))
+			continue;
+		COPY(k.id, e->d_name);
+		n = tree_add(sp, &k);
+		if (!n)
+			break;
+		log_info("checkpoint %s: belongs to nobody and is removed", k.id);
+		n->pins = 0;
+		n->removing = true;
+	}
+	if (d)
+		closedir(d);
+	else if (fd >= 0)
+		close(fd);
+}
+
 /* Once after a start: the store gives them by id, the list is by age. Records of the first version are written anew. */
 static void settle(struct space *sp)
 {
@@ -394,6 +422,7 @@ static void settle(struct space *sp)
 	size_t n = 0;
 
 	sp->nodes_sorted = true;
+	find_orphans(sp);
 	link_each_safe(l, next, &sp->nodes)
 		n++;
 	all = calloc(n + 1, sizeof(*all));
@@ -451,7 +480,7 @@ static void mark_needed(struct space *sp)
 
 void nodes_collect(struct space *sp)
 {
-	if (!sp->recovered || sp->stopping || !sp->node_hash)
+	if (!sp->recovered || sp->stopping)
 		return;
 	if (!sp->nodes_sorted)
 		settle(sp);

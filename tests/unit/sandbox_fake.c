@@ -51,12 +51,11 @@ static int f_probe(const char **isolation, char version[128], struct fail *why)
 	return 0;
 }
 
-static void note(const char *run_dir, const char *name, const char *text)
+static int note(const char *run_dir, const char *name, const char *text)
 {
-	int dir = dir_open(AT_FDCWD, run_dir);
+	autoclose int dir = dir_open(AT_FDCWD, run_dir);
 
-	file_write_atomic(dir, name, text, strlen(text), 0600);
-	close(dir);
+	return dir < 0 ? dir : file_write_atomic(dir, name, text, strlen(text), 0600);
 }
 
 static int copy_file(int from_dir, const char *from, int to_dir, const char *to)
@@ -88,6 +87,8 @@ static pid_t detached(int *go)
 		if (pid == 0) {
 			setsid();
 			dup2(gate[0], 0);
+			dup2(open("/dev/null", O_RDWR | O_CLOEXEC), 1);
+			dup2(1, 2);
 			for (int fd = 3; fd < 256; fd++)
 				close(fd);
 			snprintf(path, sizeof(path), "%s/born/%d", fake.dir, (int)getpid());
@@ -111,11 +112,35 @@ static pid_t detached(int *go)
 	return pid;
 }
 
+static void path_of(int fd, char *out, size_t size)
+{
+	char link[40];
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, out, size - 1);
+	out[n > 0 ? n : 0] = '\0';
+}
+
+static int prepare_files(struct vm *vm, const struct vm_spec *spec)
+{
+	autoclose int dir = dir_open(AT_FDCWD, spec->run_dir);
+	char text[64];
+	int r;
+
+	snprintf(text, sizeof(text), "%d", vm->pid);
+	r = note(spec->run_dir, "pid", text);
+	if (spec->disk_fd >= 0)
+		path_of(spec->disk_fd, vm->disk, sizeof(vm->disk));
+	if (r == 0 && vm->disk[0])
+		r = note(spec->run_dir, "disk", vm->disk);
+	return r == 0 && spec->node_fd >= 0 ? copy_file(spec->node_fd, "memory", dir, "content") : r;
+}
+
 static int f_prepare(const struct vm_spec *spec, struct vm **out, struct fail *why)
 {
 	struct vm *vm;
-	char text[64];
-	int go = -1;
+	int go = -1, r;
 
 	atomic_fetch_add(&fake.prepares, 1);
 	if (take(&fake.prepare_fails))
@@ -124,26 +149,29 @@ static int f_prepare(const struct vm_spec *spec, struct vm **out, struct fail *w
 	vm->pid = detached(&go);
 	vm->pidfd = pidfd_of(vm->pid);
 	snprintf(vm->run_dir, sizeof(vm->run_dir), "%s", spec->run_dir);
-	snprintf(text, sizeof(text), "%d", vm->pid);
-	note(spec->run_dir, "pid", text);
-	(void)!write(go, "g", 1);
-	close(go);
 	FAULT_MONITOR(vm->pid);
-	if (spec->disk_fd >= 0) {
-		char link[40];
-		ssize_t n;
-
-		snprintf(link, sizeof(link), "/proc/self/fd/%d", spec->disk_fd);
-		n = readlink(link, vm->disk, sizeof(vm->disk) - 1);
-		vm->disk[n > 0 ? n : 0] = '\0';
-		note(spec->run_dir, "disk", vm->disk);
-	}
-	if (spec->node_fd >= 0) {
-		autoclose int dir = dir_open(AT_FDCWD, spec->run_dir);
-
-		copy_file(spec->node_fd, "memory", dir, "content");
+	r = prepare_files(vm, spec);
+	if (r == 0)
+		(void)!write(go, "g", 1);
+	close(go);
+	if (r < 0) {
+		pidfd_wait(vm->pidfd, 5000);
+		close(vm->pidfd);
+		free(vm);
+		return fail_set(why, r, "the monitor's files: %s", strerror(-r));
 	}
 	*out = vm;
+	return 0;
+}
+
+static int run_or_stop(struct vm *vm, bool run, struct fail *why)
+{
+	int r = note(vm->run_dir, "running", run ? "1" : "0");
+
+	FAULT_MONITOR(vm->pid);
+	if (r < 0)
+		return fail_set(why, r, "the monitor: %s", strerror(-r));
+	vm->running = run;
 	return 0;
 }
 
@@ -154,25 +182,19 @@ static int f_start(struct vm *vm, struct fail *why)
 		usleep((unsigned)fake.start_delay_ms * 1000);
 	if (take(&fake.start_fails))
 		return fail_as(why, ERR_guest_failed, "the guest does not start (as the test wishes)");
-	vm->running = true;
-	note(vm->run_dir, "running", "1");
-	return 0;
+	return run_or_stop(vm, true, why);
 }
 
 static int f_pause(struct vm *vm, struct fail *why)
 {
 	atomic_fetch_add(&fake.pauses, 1);
-	vm->running = false;
-	note(vm->run_dir, "running", "0");
-	return 0;
+	return run_or_stop(vm, false, why);
 }
 
 static int f_resume(struct vm *vm, struct fail *why)
 {
 	atomic_fetch_add(&fake.resumes, 1);
-	vm->running = true;
-	note(vm->run_dir, "running", "1");
-	return 0;
+	return run_or_stop(vm, true, why);
 }
 
 struct vm_save {
@@ -586,6 +608,8 @@ int node_begin(struct pool *p, char id[24], struct fail *why)
 
 int node_commit(struct pool *p, int dirfd, const struct node *n, struct fail *why)
 {
+	if (take(&fake.commit_fails))
+		return fail_as(why, ERR_no_space, "no room for the checkpoint (as the test wishes)");
 	return file_write_atomic(dirfd, "node", n, sizeof(*n), 0600);
 }
 
@@ -610,11 +634,41 @@ int node_usage(struct pool *p, const char *id, const char *parent, uint64_t *own
 
 int node_digest(struct pool *p, const char *id, struct fail *why)
 {
+	atomic_fetch_add(&fake.digests, 1);
 	return 0;
 }
 
 int node_verify(struct pool *p, const char *id, char where[160], struct fail *why)
 {
+	if (!take(&fake.verify_fails))
+		return 0;
+	snprintf(where, 160, "memory at offset 4096");
+	return fail_as(why, ERR_checkpoint_damaged, "checkpoint %s is damaged: %s", id, where), -EBADMSG;
+}
+
+/* The stream is the id: nothing goes far away here. */
+int node_export(struct pool *p, const char *id, int out_fd, const struct progress *pr, struct fail *why)
+{
+	int r = write_all(out_fd, id, strlen(id));
+
+	return r < 0 ? fail_set(why, r, "export: %s", strerror(-r)) : 0;
+}
+
+int node_import(struct pool *p, int in_fd, const struct progress *pr, struct node *out, struct fail *why)
+{
+	autofree char *text = NULL;
+	autoclose int dir = -1;
+
+	if (read_all(in_fd, &text, 100) != ID_LEN || node_read(p, text, out, why) < 0)
+		return fail_as(why, ERR_bad_checkpoint, "not a checkpoint");
+	dir = node_begin(p, out->id, why);
+	out->parent[0] = '\0';
+	return dir < 0 ? dir : node_commit(p, dir, out, why);
+}
+
+int pool_usage(struct pool *p, struct pool_usage *out, struct fail *why)
+{
+	*out = (struct pool_usage){ .nodes = { 3, 3000 }, .disks = { 1, 100 } };
 	return 0;
 }
 

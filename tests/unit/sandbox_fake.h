@@ -10,10 +10,10 @@ enum fake_agent { FAKE_AGENT_GOOD, FAKE_AGENT_CUTS, FAKE_AGENT_WRONG_ID, FAKE_AG
 		  FAKE_AGENT_OLD_BOOT, FAKE_AGENT_NO_BOOT, FAKE_AGENT_SHORT_RANDOM, FAKE_AGENT_OLD_GENERATION, FAKE_AGENT_HANGS };
 
 struct fake {
-	atomic_int prepare_fails, start_fails, disk_full, slot_fails, save_fails, still_fails; /* how many of the next calls fail */
+	atomic_int prepare_fails, start_fails, disk_full, slot_fails, save_fails, still_fails, commit_fails, verify_fails; /* how many of the next calls fail */
 	_Atomic enum fake_agent agent;
 	atomic_int processes;	     /* commands that the agent says are running */
-	atomic_int prepares, starts, kills, inits, pauses, resumes, saves;
+	atomic_int prepares, starts, kills, inits, pauses, resumes, saves, digests;
 	atomic_int start_delay_ms, save_delay_ms;
 	_Atomic long long last_generation;
 	atomic_int fresh, kept;	     /* /init calls that said so */
