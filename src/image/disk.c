@@ -116,6 +116,7 @@ static int fill(int dst, int src, uid_t uid, uint64_t size, bool *cloned)
 	r = FAULT_OURS(file_dup(dst, src, cloned));
 	if (r < 0)
 		return r;
+	pool_spare_blocks(dst, true); /* the node's own copy is without */
 	if (fstat(dst, &st))
 		return -errno;
 	if (size > (uint64_t)st.st_size && FAULT(ftruncate(dst, (off_t)size)))

@@ -4,9 +4,7 @@
  * nodes/ never holds half of one. */
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/fs.h>
 #include <stdio.h>
-#include <sys/ioctl.h>
 
 #include "base/clock.h"
 #include "base/fault.h"
@@ -156,20 +154,6 @@ int node_from_object(json_t *obj, struct node *out, struct fail *why)
 	return r;
 }
 
-/* XFS sets 128 KiB aside for each block of a clone that is written over, for half an hour or until the file is forgotten: 8,192 scattered blocks of
- * 32 MiB took 91. A node's files are written once, so that nothing would ever use it. What is made in the directory inherits this; a file system that
- * does not know it needs no such thing. */
-static void no_spare_blocks(int dir)
-{
-	struct fsxattr x;
-
-	if (FAULT(ioctl(dir, FS_IOC_FSGETXATTR, &x)))
-		return;
-	x.fsx_xflags |= FS_XFLAG_COWEXTSIZE;
-	x.fsx_cowextsize = 4096;
-	(void)FAULT(ioctl(dir, FS_IOC_FSSETXATTR, &x));
-}
-
 int node_begin(struct pool *p, char id[24], struct fail *why)
 {
 	char name[ID_LEN + 1];
@@ -183,7 +167,7 @@ int node_begin(struct pool *p, char id[24], struct fail *why)
 		FAULT(unlinkat(p->tmpfd, name, AT_REMOVEDIR));
 		return pool_fail(why, fd, "a new checkpoint");
 	}
-	no_spare_blocks(fd);
+	pool_spare_blocks(fd, false); /* what is made in it inherits this */
 	memcpy(id, name, sizeof(name));
 	return fd;
 }

@@ -4,10 +4,12 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <linux/fs.h>
 #include <linux/magic.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/statvfs.h>
 
@@ -456,6 +458,17 @@ int pool_anon(struct pool *p, mode_t mode, struct fail *why)
 	if (fd >= 0)
 		FAULT(unlinkat(p->tmpfd, name, 0));
 	return fd;
+}
+
+void pool_spare_blocks(int fd, bool spare)
+{
+	struct fsxattr x;
+
+	if (FAULT(ioctl(fd, FS_IOC_FSGETXATTR, &x)) || !(x.fsx_xflags & FS_XFLAG_COWEXTSIZE) == spare)
+		return;
+	x.fsx_xflags ^= FS_XFLAG_COWEXTSIZE;
+	x.fsx_cowextsize = spare ? 0 : 4096;
+	(void)FAULT(ioctl(fd, FS_IOC_FSSETXATTR, &x));
 }
 
 int pool_publish(
