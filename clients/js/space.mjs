@@ -934,6 +934,7 @@ export class Sandbox {
   /** A file as a stream, or a part of it. */
   async open(path, { offset = 0, length, user } = {}) {
     const headers = { Accept: "application/octet-stream" };
+    if (offset < 0 || length < 1) throw new RangeError("offset and length: from 0, and from 1");
     if (offset || length !== undefined) headers.Range = `bytes=${offset}-${length === undefined ? "" : offset + length - 1}`;
     return this._space._download("GET", this.#file(path) + queryOf({ user }), { headers });
   }

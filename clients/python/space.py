@@ -955,6 +955,8 @@ class Sandbox:
     def open(self, path: str, *, offset: int = 0, length: Optional[int] = None, user: Optional[str] = None) -> Download:
         """A file as a stream, or a part of it."""
         headers = {"Accept": "application/octet-stream"}
+        if offset < 0 or (length is not None and length < 1):
+            raise ValueError("offset and length: from 0, and from 1")
         if offset or length is not None:
             headers["Range"] = f"bytes={offset}-" + (str(offset + length - 1) if length is not None else "")
         return Download(self._space._open("GET", self._file(path) + _query({"user": user}), headers=headers, timeout=self._space.timeout))

@@ -162,6 +162,16 @@ await s.use({ name: "jsclient", metadata: { who: "js" }, env: { GREETING: "hi" }
   equal((await sb.list("/tmp/dir", { depth: 2 })).map((e) => e.path).sort(), ["/tmp/dir/sub", "/tmp/dir/sub/text"]);
   await fails("file_not_found", () => sb.read("/tmp/text"), 404);
   await sb.remove("/tmp/text");
+  // a download that is cut is an error, and leaves no file
+  const cutDownload = new Cutter(1 << 20);
+  await cutDownload.listen();
+  const cut = await new Space({ url: cutDownload.path }).get(sb.id);
+  await fails("daemon_down", () => cut.read("/tmp/copy"));
+  await fails("daemon_down", async () => (await cut.open("/tmp/copy")).save(here));
+  await fails("daemon_down", async () => (await cut.getTar("/tmp/copy")).bytes());
+  await assert.rejects(readFile(here), { code: "ENOENT" });
+  await assert.rejects(readFile(`${here}.${process.pid}.part`), { code: "ENOENT" });
+  cutDownload.server.close();
   // an upload that is refused at once says why, however much is left to send
   await fails("bad_request", () => sb.write("/tmp/x", (async function* () {
     for (let i = 0; i < 200; i++) yield Buffer.alloc(65536);

@@ -10,6 +10,9 @@ page = open(os.path.join(root, "docs/api-examples.md")).read()
 dir = os.path.join(DIR, "examples")
 rootfs = os.path.join(dir, "rootfs")
 LANGUAGES = ("sh", "python", "js")
+# What some of the sections must print, in any language.
+SAID = {"exec:wait": "text\nhi\n", "exec:stream": "3", "get_output": "done", "get_file:bytes": "note", "get_file:list": "/tmp/work/notes.txt", "open_tcp": "200 OK",
+        "get_operation:follow": "done", "list_templates": "mine", "get_metrics": "# TYPE"}
 
 # What the page has: (section, {language: code}), in its order.
 sections = []
@@ -41,6 +44,9 @@ def run(language, argv, text):
     said = p.stdout.decode(errors="replace")
     check(p.returncode == 0, f"{language}: status {p.returncode}: {said[-3000:]}")
     equal(re.findall(r"^=== (\S+)$", said, re.M), [name for name, _ in sections], f"sections that ran in {language}")
+    parts = dict(re.findall(r"^=== (\S+)$(.*?)(?=^=== |\Z)", said, re.M | re.S))
+    for name, what in SAID.items():
+        check(what in parts[name], f"{language}: {name} says {parts[name]!r}, no {what!r}")
     print(f"{language}: {len(sections)} sections, {time.monotonic() - began:.0f} s")
 
 

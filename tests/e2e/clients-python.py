@@ -161,6 +161,26 @@ with Space().create(name="pyclient", metadata={"who": "py"}, env={"GREETING": "h
     fails("file_not_found", lambda: sb.read("/tmp/text"), 404)
     fails("file_not_found", lambda: sb.open("/tmp/text"), 404)
     sb.remove("/tmp/text")
+    # an upload that is refused at once says why, however much is left to send; one that breaks off leaves what was there
+    fails("bad_request", lambda: sb.write("/tmp/x", (bytes(65536) for _ in range(200)), mode="rwx"), 400)
+
+    def broken():
+        yield b"half"
+        raise RuntimeError("mine")
+    try:
+        sb.write("/tmp/gen", broken())
+        fail("a source that breaks is no success")
+    except RuntimeError as e:
+        equal(str(e), "mine")
+    equal(sb.stat("/tmp/gen").size, 100000)
+    # a download that is cut is an error, and leaves no file
+    cutter = Cutter(1 << 20)
+    cut = Space(cutter.path).get(sb.id)
+    fails("daemon_down", lambda: cut.read("/tmp/copy"))
+    fails("daemon_down", lambda: cut.open("/tmp/copy").save(here))
+    fails("daemon_down", lambda: cut.get_tar("/tmp/copy").read())
+    check(not [f for f in os.listdir(DIR) if f.startswith("pyclient")], "no half of it is left")
+    cutter.close()
     # tar, down and up
     tar = tarfile.open(fileobj=io.BytesIO(sb.get_tar("/tmp/dir").read()))
     check("dir/sub/text" in tar.getnames(), f"in the tar: {tar.getnames()}")
