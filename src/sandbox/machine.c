@@ -9,6 +9,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/proc.h"
 #include "sandbox/core.h"
 
 #define NOTE "machine.json"
@@ -285,10 +286,15 @@ int machine_destroy(struct machine *m, struct fail *why)
 	int r = 0, r2;
 
 	if (m->vm) {
+		bool lives;
+
 		r2 = FAULT_WHY(&f, sp->drv->kill(m->vm, &f));
 		keep_first(why, &r, r2, &f);
+		lives = r2 < 0 && pidfd_wait(vm_pidfd(m->vm), 0) < 0;
 		sp->drv->free(m->vm);
 		m->vm = NULL;
+		if (lives) /* its note, its files and its uid stay: by them the next start finds it, and tries again */
+			return r;
 	}
 	if (m->has_slot) {
 		slot_close_tap(&m->slot);
