@@ -16,12 +16,14 @@ struct extents {
 	struct fiemap map; /* with BATCH extents after it */
 };
 
-struct extents *extents_open(int fd)
+struct extents *extents_open(int fd, bool sync)
 {
 	struct extents *x = calloc(1, sizeof(*x) + BATCH * sizeof(struct fiemap_extent));
 
-	if (x)
+	if (x) {
 		x->fd = fd;
+		x->synced = !sync;
+	}
 	return x;
 }
 
@@ -131,8 +133,8 @@ static int compare(struct extents *x, struct extents *y, uint64_t *own, uint64_t
 
 int extents_compare(int fd, int other, uint64_t *own, uint64_t *shared)
 {
-	autoextents struct extents *x = extents_open(fd);
-	autoextents struct extents *y = other >= 0 ? extents_open(other) : NULL;
+	autoextents struct extents *x = extents_open(fd, true);
+	autoextents struct extents *y = other >= 0 ? extents_open(other, true) : NULL;
 	uint64_t o = 0, s = 0;
 	int r;
 

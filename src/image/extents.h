@@ -1,6 +1,6 @@
 /* extents.h - where the bytes of a file lie on its file system (FIEMAP), and what two files have in common there.
  *
- * What is dirty in the page cache is written out first, so that it has a place. Where a file system gives none (no FIEMAP, or data that lies in the
+ * What lies in the page cache alone has no place yet; SYNC writes it out first. Where a file system gives none (no FIEMAP, or data that lies in the
  * inode) nothing counts as shared. */
 #ifndef SPACE_IMAGE_EXTENTS_H
 #define SPACE_IMAGE_EXTENTS_H
@@ -15,7 +15,7 @@ struct extent {
 
 struct extents;
 /* NULL when out of memory. The descriptor is borrowed. */
-struct extents *extents_open(int fd);
+struct extents *extents_open(int fd, bool sync);
 void extents_close(struct extents *x); /* NULL is fine */
 /* In order of `at`. 1, 0 after the last, -errno (-EOPNOTSUPP: no FIEMAP here). */
 int extents_next(struct extents *x, struct extent *out);

@@ -84,7 +84,7 @@ typedef int window_fn(uint64_t at, uint64_t len, void *arg);
 /* Calls FN with each window of FD in which more than PIECES extents follow upon each other. */
 static int windows_each(int fd, window_fn *fn, void *arg)
 {
-	autoextents struct extents *x = extents_open(fd);
+	autoextents struct extents *x = extents_open(fd, true);
 	uint64_t window = 0, end = 0;
 	unsigned pieces = 0;
 	struct extent e;
