@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "sandbox/core.h"
 
@@ -92,7 +93,7 @@ static int pause_job(void *arg, struct fail *why)
 {
 	struct machine *m = ((struct turn *)arg)->m;
 
-	return m->sp->drv->pause(m->vm, why);
+	return FAULT_WHY(why, m->sp->drv->pause(m->vm, why));
 }
 
 static void pause_done(void *arg, const struct fail *why)
@@ -120,7 +121,7 @@ static int resume_job(void *arg, struct fail *why)
 {
 	struct machine *m = ((struct turn *)arg)->m;
 
-	return m->sp->drv->resume(m->vm, why);
+	return FAULT_WHY(why, m->sp->drv->resume(m->vm, why));
 }
 
 /* Its clock stood still with it. A guest that cannot be told so (its network may be down) goes on all the same: it is the one it was. */

@@ -14,6 +14,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "sandbox/core.h"
@@ -157,7 +158,7 @@ static void record(struct saving *s)
 		return;
 	}
 	c->moves++;
-	store_commit(t, recorded, s);
+	FAULT_VOID(store_commit(t, recorded, s));
 }
 
 /* --- end and commit --- */
@@ -166,7 +167,7 @@ static int commit_job(void *arg, struct fail *why)
 {
 	struct saving *s = arg;
 	uint64_t own, shared;
-	int r = node_commit(s->sp->pool, s->node_fd, &s->node, why);
+	int r = FAULT_WHY(why, node_commit(s->sp->pool, s->node_fd, &s->node, why));
 
 	s->committed = r == 0;
 	/* Extents know the disk too. What the driver has counted holds where they cannot be asked. */
@@ -212,7 +213,7 @@ static int end_job(void *arg, struct fail *why)
 	struct vm_save *save = s->save;
 
 	s->save = NULL;
-	return save ? s->sp->drv->save_end(save, true, &s->saved, why) : 0;
+	return save ? FAULT_WHY(why, s->sp->drv->save_end(save, true, &s->saved, why)) : 0;
 }
 
 static void ended(void *arg, const struct fail *why)
@@ -272,24 +273,24 @@ static int clone_disk(struct saving *s, bool stop, struct fail *why)
 
 	snprintf(path, sizeof(path), "sandboxes/%s/disk", s->m->id);
 	from = openat(pool_dirfd(s->sp->pool), path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	to = openat(s->node_fd, "disk", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	to = FAULT(openat(s->node_fd, "disk", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
 	if (from < 0 || to < 0)
 		return fail_set(why, -errno, "snapshot: disk: %s", strerror(errno));
-	if (stop && (r = drv->pause(s->m->vm, why)) < 0)
+	if (stop && (r = FAULT_WHY(why, drv->pause(s->m->vm, why))) < 0)
 		return r;
-	r = file_dup(to, from, &cloned);
+	r = FAULT_OURS(file_dup(to, from, &cloned));
 	if (r < 0)
 		fail_set(why, r, "snapshot: disk: %s", strerror(-r));
 	if (stop) {
 		struct fail f = { 0 };
 
-		r2 = drv->resume(s->m->vm, &f);
+		r2 = FAULT_WHY(&f, drv->resume(s->m->vm, &f));
 		if (r == 0 && r2 < 0) {
 			*why = f;
 			r = r2;
 		}
 	}
-	if (r == 0 && fdatasync(to) < 0)
+	if (r == 0 && FAULT(fdatasync(to)) < 0)
 		r = fail_set(why, -errno, "snapshot: disk: %s", strerror(errno));
 	return r;
 }
@@ -306,9 +307,9 @@ static int take_job(void *arg, struct fail *why)
 	if (s->disk_only)
 		r = clone_disk(s, s->was_running && !s->frozen, why);
 	else if (stop)
-		r = drv->pause(s->m->vm, why);
+		r = FAULT_WHY(why, drv->pause(s->m->vm, why));
 	if (r == 0 && !s->disk_only)
-		r = drv->save_still(s->save, why);
+		r = FAULT_WHY(why, drv->save_still(s->save, why));
 	s->paused_ms = s->disk_only || stop ? (double)(mono_ns() - from) / NS_PER_MS : 0;
 	return r;
 }
@@ -353,7 +354,7 @@ static int run_job(void *arg, struct fail *why)
 {
 	struct saving *s = arg;
 
-	return s->sp->drv->resume(s->m->vm, why);
+	return FAULT_WHY(why, s->sp->drv->resume(s->m->vm, why));
 }
 
 static void runs(void *arg, const struct fail *why)
@@ -391,7 +392,7 @@ static int begin_job(void *arg, struct fail *why)
 	if (s->disk_only)
 		return 0;
 	parent = s->parent[0] ? node_open(s->sp->pool, s->parent, &none) : -1;
-	return s->sp->drv->save_begin(s->m->vm, s->node_fd, parent, &s->save, why);
+	return FAULT_WHY(why, s->sp->drv->save_begin(s->m->vm, s->node_fd, parent, &s->save, why));
 }
 
 static void begun(void *arg, const struct fail *why)
@@ -450,7 +451,7 @@ static int make_job(void *arg, struct fail *why)
 {
 	struct saving *s = arg;
 
-	s->node_fd = node_begin(s->sp->pool, s->node.id, why);
+	s->node_fd = FAULT_WHY(why, node_begin(s->sp->pool, s->node.id, why));
 	return s->node_fd < 0 ? s->node_fd : 0;
 }
 
@@ -482,7 +483,7 @@ static void made(void *arg, const struct fail *why)
 		return;
 	}
 	s->under_way = 2;
-	store_commit(t, named, s);
+	FAULT_VOID(store_commit(t, named, s));
 	space_job(s->sp, s->c->q, begin_job, begun, s);
 }
 
@@ -548,16 +549,16 @@ static int undo_job(void *arg, struct fail *why)
 	int r = 0;
 
 	if (s->save)
-		(void)drv->save_end(s->save, false, NULL, NULL);
+		(void)FAULT_WHY(NULL, drv->save_end(s->save, false, NULL, NULL));
 	s->save = NULL;
 	if (s->node_fd >= 0) {
 		close(s->node_fd);
 		if (!s->committed)
-			(void)node_abort(s->sp->pool, s->node.id);
+			(void)FAULT_OURS(node_abort(s->sp->pool, s->node.id));
 	}
 	/* As it was: a suspension has stopped it, the freeze of a paused one may have left it running. */
 	if (!s->gone && drv->status(s->m->vm, &st, NULL) == 0 && !st.exited && st.running != s->was_running && !st.host_disk_full)
-		r = s->was_running ? drv->resume(s->m->vm, why) : drv->pause(s->m->vm, why);
+		r = s->was_running ? FAULT_WHY(why, drv->resume(s->m->vm, why)) : FAULT_WHY(why, drv->pause(s->m->vm, why));
 	return r;
 }
 

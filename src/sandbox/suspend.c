@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "sandbox/core.h"
 
@@ -78,7 +79,7 @@ static int resume_job(void *arg, struct fail *why)
 {
 	struct turn *t = arg;
 
-	return t->m->sp->drv->resume(t->m->vm, why);
+	return FAULT_WHY(why, t->m->sp->drv->resume(t->m->vm, why));
 }
 
 /* --- the way there --- */

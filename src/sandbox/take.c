@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "sandbox/core.h"
@@ -68,11 +69,11 @@ static int copy_file(int from_dir, int to_dir, const char *name, struct fail *wh
 
 	if (from < 0)
 		return errno == ENOENT ? 0 : fail_set(why, -errno, "checkpoint: %s: %s", name, strerror(errno));
-	to = openat(to_dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	to = FAULT(openat(to_dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
 	if (to < 0)
 		return fail_set(why, -errno, "checkpoint: %s: %s", name, strerror(errno));
-	r = file_dup(to, from, &cloned);
-	if (r == 0 && fdatasync(to) < 0)
+	r = FAULT_OURS(file_dup(to, from, &cloned));
+	if (r == 0 && FAULT(fdatasync(to)) < 0)
 		r = -errno;
 	return r < 0 ? fail_set(why, r, "checkpoint: %s: %s", name, strerror(-r)) : 0;
 }
@@ -86,7 +87,7 @@ static int copy_job(void *arg, struct fail *why)
 	if (r >= 0)
 		r = node_read(t->sp->pool, t->from->k.id, &t->node, why);
 	if (r >= 0)
-		r = t->node_fd = node_begin(t->sp->pool, t->node.id, why);
+		r = t->node_fd = FAULT_WHY(why, node_begin(t->sp->pool, t->node.id, why));
 	if (r >= 0)
 		r = copy_file(from, t->node_fd, "disk", why);
 	if (r >= 0 && t->kind != NODE_SNAPSHOT && (r = copy_file(from, t->node_fd, "memory", why)) >= 0)
@@ -98,7 +99,7 @@ static int commit_job(void *arg, struct fail *why)
 {
 	struct take *t = arg;
 
-	return node_commit(t->sp->pool, t->node_fd, &t->node, why);
+	return FAULT_WHY(why, node_commit(t->sp->pool, t->node_fd, &t->node, why));
 }
 
 static int abort_job(void *arg, struct fail *why)
@@ -107,7 +108,7 @@ static int abort_job(void *arg, struct fail *why)
 
 	if (t->node_fd >= 0) {
 		close(t->node_fd);
-		(void)node_abort(t->sp->pool, t->node.id);
+		(void)FAULT_OURS(node_abort(t->sp->pool, t->node.id));
 	}
 	return 0;
 }
@@ -204,7 +205,7 @@ static void committed(void *arg, const struct fail *why)
 	buf_clear(&b);
 	c->moves++;
 	if (r == 0) {
-		store_commit(txn, recorded, t);
+		FAULT_VOID(store_commit(txn, recorded, t));
 		return;
 	}
 	free(txn);
@@ -253,7 +254,7 @@ static void copied(void *arg, const struct fail *why)
 		(void)failed(t, &f);
 		return;
 	}
-	store_commit(txn, named, t);
+	FAULT_VOID(store_commit(txn, named, t));
 }
 
 static void take_copy(struct take *t)

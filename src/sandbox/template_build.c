@@ -235,13 +235,13 @@ static void note_node(struct build *b)
 		(void)build_failed(b, &why);
 		return;
 	}
-	store_commit(t, noted, b);
+	FAULT_VOID(store_commit(t, noted, b));
 }
 
 static int commit_job(void *arg, struct fail *why)
 {
 	struct build *b = arg;
-	int r = node_commit(b->sp->pool, b->node_fd, &b->node, why);
+	int r = FAULT_WHY(why, node_commit(b->sp->pool, b->node_fd, &b->node, why));
 
 	if (r == 0)
 		close_fd(&b->node_fd);

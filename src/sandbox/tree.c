@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "sandbox/core.h"
@@ -320,13 +321,13 @@ static void files_gone(void *arg, const struct fail *why)
 		return;
 	}
 	(void)store_del(t, "node", r->n->k.id);
-	store_commit(t, unrecorded, r);
+	FAULT_VOID(store_commit(t, unrecorded, r));
 }
 
 static int remove_job(void *arg, struct fail *why)
 {
 	struct tree_node *n = ((struct removal *)arg)->n;
-	int r = node_remove(n->sp->pool, n->k.id, why);
+	int r = FAULT_WHY(why, node_remove(n->sp->pool, n->k.id, why));
 
 	return r == -ENOENT ? 0 : r;
 }
@@ -376,7 +377,7 @@ void tree_remove(struct tree_node *n, void (*done)(const struct fail *why, void 
 	}
 	if (there)
 		(void)tree_put(n, t);
-	store_commit(t, marked, r);
+	FAULT_VOID(store_commit(t, marked, r));
 }
 
 static int by_age(const void *a, const void *b)
@@ -442,7 +443,7 @@ static void settle(struct space *sp)
 		(void)tree_put(all[i], t);
 	}
 	if (t)
-		store_commit(t, NULL, NULL);
+		FAULT_VOID(store_commit(t, NULL, NULL));
 	free(all);
 }
 
