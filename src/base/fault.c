@@ -18,7 +18,7 @@
 enum action { ACT_NONE, ACT_KILL, ACT_MONITOR, ACT_BOTH, ACT_ERRNO };
 
 struct rule {
-	char point[80];
+	char point[400];
 	unsigned long count, passed;
 	bool onwards, every;
 	enum action action;
@@ -53,7 +53,7 @@ __attribute__((constructor)) static void begin(void)
 
 static int parse_line(char *line)
 {
-	char point[80], count[24], action[24], path[512];
+	char point[400], count[24], action[24], path[512];
 	struct rule *r = &rules[nrules];
 	char *end;
 
@@ -63,7 +63,7 @@ static int parse_line(char *line)
 		trace_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 		return trace_fd < 0 ? -1 : 0;
 	}
-	if (sscanf(line, "%79s %23s %23s", point, count, action) != 3)
+	if (sscanf(line, "%399s %23s %23s", point, count, action) != 3)
 		return line[strspn(line, " \t")] ? -1 : 0;
 	if (nrules == RULES_MAX)
 		return -1;
@@ -174,7 +174,7 @@ static int pass(const char *name)
 		struct rule *r = &rules[i];
 
 		/* An error is made before the call; what happens after it is not among its passes. */
-		if ((after && r->action == ACT_ERRNO) || fnmatch(r->point, name, 0))
+		if ((after && r->action == ACT_ERRNO) || fnmatch(r->point, name, FNM_EXTMATCH))
 			continue;
 		r->passed++;
 		if (!(r->every ? r->passed % r->count == 0 : r->onwards ? r->passed >= r->count : r->passed == r->count))

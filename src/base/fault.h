@@ -13,7 +13,7 @@
  *
  *	POINT COUNT ACTION
  *
- * POINT is a name or a pattern as for fnmatch(3); "*" is every point. COUNT is the number of the pass that is meant, "3+" for the third and all later
+ * POINT is a name or a pattern as for fnmatch(3), with "@(a|b)"; "*" is every point. COUNT is the number of the pass that is meant, "3+" for the third and all later
  * ones, "%20" for every 20th. ACTION is
  *	kill      SIGKILL to this process
  *	monitor   SIGKILL to the monitor that the thread had in its hands last

@@ -1,0 +1,80 @@
+/* faults.h - the core, with its real store and its real pool, on the driver, slots and agent of tests/unit/sandbox_fake.c, killed at every point.
+ *
+ * One world lives through all of it. Each turn is a child: it starts the daemon's core on what the last one left, compares all that it finds
+ * with the model (which lies in memory that parent and children share), then does one operation with a rule set, and mostly dies of it. So a
+ * death costs a few milliseconds, and the next turn is the restart that the death is about.
+ *
+ * model.c knows what was acknowledged and looks whether it is there; ops.c does the operations; core.c goes through points and reports. */
+#ifndef FAULTS_H
+#define FAULTS_H
+
+#include "sandbox/core.h"
+
+#define SB_MAX 64
+#define NODES_MAX 128
+#define POINTS_MAX 1024
+
+enum op {
+	OP_NONE, OP_START, OP_STOP, OP_CREATE, OP_KILL, OP_PAUSE, OP_WAKE, OP_TIMEOUT, OP_KEY, OP_CHECKPOINT, OP_SNAPSHOT, OP_CREATE_CHECKPOINT,
+	OP_CREATE_SNAPSHOT, OP_SUSPEND, OP_WAKE_SUSPENDED, OP_KILL_SUSPENDED, OP_CHECKPOINT_SUSPENDED, OP_CHECKPOINT_PAUSED, OP_BRANCH,
+	OP_BRANCH_SUSPENDED, OP_ROLLBACK, OP_REMOVE, OP_PRUNE, OP_EXPORT, OP_IMPORT, OPS
+};
+extern const char *const op_names[OPS];
+
+/* What strikes: the daemon, the monitor, both, or an error to a call. */
+enum mode { MODE_KILL, MODE_MONITOR, MODE_BOTH, MODE_ERROR, MODES };
+
+struct model_sb {
+	char id[24];
+	enum sandbox_state state;
+	char content[24];	 /* what its memory and its disk say; empty: not written yet */
+};
+
+struct model_node {
+	char id[24], sandbox[24], content[24];
+	bool snapshot;
+};
+
+struct model {
+	struct model_sb sb[SB_MAX];
+	struct model_node node[NODES_MAX];
+	unsigned nsb, nnodes;
+	/* Under way: its answer has not come. */
+	enum op op;
+	char target[24], node_id[24];
+	enum mode mode;
+	bool fired;		/* a rule has struck in this turn */
+	bool loss;		/* a monitor was killed since it was last compared */
+	bool verified;		/* the child came as far as having compared */
+	char point[80];		/* where it struck last */
+	unsigned serial;
+	/* sums */
+	unsigned long turns, kills, failures, lost_by_monitor;
+	struct { char name[80]; unsigned struck[MODES]; enum op op; } points[POINTS_MAX];
+	unsigned npoints;
+};
+extern struct model *model;
+extern struct config cfg;
+extern uv_loop_t loop;
+
+void complain(const char *fmt, ...) PRINTF(1, 2);
+void wait_until(bool (*fn)(struct space *sp), struct space *sp, int ms);
+
+/* model.c */
+struct model_sb *model_find(const char *id);
+struct model_node *model_node(const char *id);
+void model_add(const char *id, enum sandbox_state state, const char *content);
+void model_drop(const char *id);
+void model_add_node(const char *id, const char *sandbox, const char *content, bool snapshot);
+void model_drop_node(const char *id);
+/* Compares; what was under way may have been done or not. Then the model says what is. RESTART:
+ * the daemon has just started. */
+void verify(struct space *sp, bool restart);
+void write_content(const char *id, const char *text);
+
+/* ops.c */
+void op_run(struct space *sp, enum op op);
+bool op_prepare(struct space *sp, enum op op); /* makes what the operation needs; false if that failed */
+void tidy(struct space *sp);		      /* ends what is more than a turn needs */
+
+#endif
