@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/random.h"
@@ -141,7 +142,7 @@ static int note_boot(struct recovery *v, struct fail *why)
 	if (!t)
 		return fail_set(why, -ENOMEM, "out of memory");
 	(void)store_put(t, "meta", "boot_id", str_of(text));
-	store_commit(t, NULL, NULL);
+	FAULT_VOID(store_commit(t, NULL, NULL));
 	return 0;
 }
 
@@ -197,7 +198,7 @@ static void sweep_disks(struct recovery *v)
 	for (size_t i = 0; i < n; i++) {
 		if (owned(v, ids[i]))
 			continue;
-		if (disk_remove(v->sp->pool, ids[i], &why) < 0)
+		if (FAULT_WHY(&why, disk_remove(v->sp->pool, ids[i], &why)) < 0)
 			log_warning("disk %s: an orphan could not be removed: %s", ids[i], why.msg);
 		v->swept++;
 	}
@@ -212,7 +213,7 @@ static int sweep_job(void *arg, struct fail *why)
 
 	sweep_run_dir(v);
 	sweep_disks(v);
-	r = slots_sweep(v->sp->slots, &f);
+	r = FAULT_WHY(&f, slots_sweep(v->sp->slots, &f));
 	if (r < 0)
 		log_warning("slots: %s", f.msg);
 	else
@@ -292,12 +293,12 @@ static int adopt_job(void *arg, struct fail *why)
 	 * stand still, never happened. */
 	switch (a->c->state) {
 	case SANDBOX_PAUSING:
-		return drv->pause(m->vm, why);
+		return FAULT_WHY(why, drv->pause(m->vm, why));
 	case SANDBOX_PAUSED:
-		return a->st.running ? drv->pause(m->vm, why) : 0;
+		return a->st.running ? FAULT_WHY(why, drv->pause(m->vm, why)) : 0;
 	case SANDBOX_SUSPENDING:
 		if (a->c->was_paused)
-			return a->st.running ? drv->pause(m->vm, why) : 0;
+			return a->st.running ? FAULT_WHY(why, drv->pause(m->vm, why)) : 0;
 		break;
 	case SANDBOX_WAKING:
 	case SANDBOX_RUNNING:
@@ -306,7 +307,7 @@ static int adopt_job(void *arg, struct fail *why)
 		return 0;
 	}
 	if (!a->st.running)
-		(void)drv->resume(m->vm, &ignored); /* it may stand still because the disk is full; then it goes on doing so */
+		(void)FAULT_WHY(&ignored, drv->resume(m->vm, &ignored)); /* it may stand still because the disk is full; then it goes on doing so */
 	return 0;
 }
 
