@@ -108,7 +108,9 @@ static void freeze(struct http_exchange *x, bool fs)
 	}
 	agent.frozen = true;
 	memset(agent.token, 0, sizeof(agent.token));
-	http_server_reset(agent.http, x);
+	/* What is under way goes on after the thaw, if we are who we were; in a clone, /init ends it. Until then nothing more is taken
+	 * from it: a write to a frozen file system would hold this loop, which is to thaw it. */
+	http_server_hold(agent.http, x, true);
 	if (!fs) {
 		http_respond_empty(x, 204);
 		return;

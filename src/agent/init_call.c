@@ -248,6 +248,7 @@ static void thaw(unsigned run, unsigned failed, void *arg)
 		log_warning("init: %u of %u programs of clone.d failed", failed, run);
 	agent.ready = true;
 	agent.frozen = false;
+	http_server_hold(agent.http, NULL, false);
 	fs_thaw();
 	(void)cgroups_freeze(false);
 	/* No gratuitous ARP: the host asks for this address itself, in a namespace where nobody has heard of it, and the socket for

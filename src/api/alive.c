@@ -5,7 +5,7 @@
 #define REST_MS 10000 /* between looks at a sandbox that stands still */
 
 struct alive_limits alive_limits = { .first = 600, .answer = 1200, .silent = 3000, .again = 300, .misses = 3,
-	.call = 60000, .upload = 300000, .retry = 250 };
+	.call = 60000, .upload = 300000, .retry = 250, .frozen = 15000 };
 
 struct line {
 	struct line *next;	/* of api->lines */

@@ -19,6 +19,7 @@ struct alive_limits {
 	int call;	/* what a call may take whose agent is alive */
 	int upload;	/* the same with a body, which goes to the guest's disk before it answers */
 	int retry;	/* between tries to reach an agent whose connection broke */
+	int frozen;	/* how long an agent may say that it stands still for a checkpoint */
 };
 extern struct alive_limits alive_limits;
 

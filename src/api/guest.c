@@ -9,6 +9,21 @@
 #include "base/clock.h"
 #include "base/random.h"
 
+#define AGAIN_MS 30		/* between tries while the guest is frozen */
+#define SENT_MAX (256 * KIB)	/* of a body, kept until the answer begins */
+
+/* What it takes to make a call again: for a moment, while a checkpoint is taken, the agent refuses every new one with 503 and has done
+ * nothing for it. Given up when the answer begins, or the body is longer than what is kept of it. */
+struct again {
+	struct tick tick;
+	struct guest_call *c;
+	int64_t end_ms;
+	struct guest_opts o;
+	char *target, *user, *range, *body;
+	struct buf sent;	/* the body so far */
+	bool ended;		/* and that is all of it */
+};
+
 struct guest_call {
 	struct api *api;
 	struct sandbox *sb;
@@ -16,6 +31,7 @@ struct guest_call {
 	const struct guest_cb *cb;
 	void *arg;
 	struct waiter_for waiter;
+	struct again *again;	/* NULL: it is not made again */
 	struct buf error;	/* body of an answer that is an error */
 	int error_status;
 	enum errcode not_found;
@@ -114,13 +130,25 @@ void guest_gone(struct sandbox *sb, struct fail *why)
 
 /* --- is anybody there? --- */
 
+static void finish(struct guest_call *c, const struct fail *why);
+static int launch(struct guest_call *c, const struct guest_opts *o, struct fail *why);
+
+/* Ends it: on_end() or on_again() comes, later. */
+static void guest_stop(struct guest_call *c)
+{
+	if (c->call)
+		http_call_cancel(c->call);
+	else if (c->again)
+		tick_set(&c->api->ticks, &c->again->tick, 0);
+}
+
 static void given_up(struct waiter_for *w, enum alive_end how)
 {
 	struct guest_call *c = container_of(w, struct guest_call, waiter);
 
 	c->late = how == ALIVE_LATE;
 	c->unreachable = how == ALIVE_GONE;
-	http_call_cancel(c->call);
+	guest_stop(c);
 }
 
 /* Only time in which we wait for the guest counts. */
@@ -138,15 +166,34 @@ static void heard(struct guest_call *c)
 
 /* --- the call --- */
 
+static void again_drop(struct guest_call *c)
+{
+	struct again *a = c->again;
+
+	c->again = NULL;
+	if (!a)
+		return;
+	tick_clear(&a->tick);
+	free(a->target);
+	free(a->user);
+	free(a->range);
+	free(a->body);
+	buf_clear(&a->sent);
+	free(a);
+}
+
+
 static void on_head(struct http_call *hc, const struct http_head *h, void *arg)
 {
 	struct guest_call *c = arg;
 
+	heard(c);
+	if (h->status != 503)
+		again_drop(c);
 	c->waiter.begun = true;
-	if (c->waiter.limit_ms < 0)
+	if (c->waiter.limit_ms < 0 && !c->again)
 		c->waiter.limit_ms = alive_limits.call; /* what may take for ever is its beginning */
 	waits(c);
-	heard(c);
 	if (h->status / 100 == 2) {
 		if (c->cb->head)
 			c->cb->head(c, h, c->arg);
@@ -196,17 +243,56 @@ static void release(struct sandbox *sb, bool quiet)
 
 static void call_free(struct guest_call *c)
 {
+	again_drop(c);
 	release(c->sb, c->quiet);
 	buf_clear(&c->error);
 	free(c);
 }
 
+static void on_again(struct tick *t)
+{
+	struct again *a = container_of(t, struct again, tick);
+	struct guest_call *c = a->c;
+	struct fail why = { 0 };
+
+	if (c->cancelled || c->late || c->unreachable)
+		fail_set(&why, -ECANCELED, "cancelled");
+	else if (launch(c, &a->o, &why) == 0)
+		return;
+	finish(c, &why);
+}
+
+/* The guest stands still for a checkpoint: the call is made again in a moment. */
+static bool refused_for_now(struct guest_call *c)
+{
+	struct again *a = c->again;
+	struct fail why = { 0 };
+
+	if (!a || c->error_status != 503 || c->cancelled || c->late || c->unreachable || mono_ms() >= a->end_ms || !sandbox_agent(c->sb, &why))
+		return false;
+	c->error_status = 0;
+	buf_clear(&c->error);
+	c->waiter.begun = false;
+	c->full = c->sending; /* nothing more is taken for now */
+	waits(c);
+	tick_set(&c->api->ticks, &a->tick, AGAIN_MS);
+	return true;
+}
+
 static void on_end(struct http_call *hc, const struct fail *why, void *arg)
 {
 	struct guest_call *c = arg;
-	struct fail f = *why, why_not;
 
 	c->call = NULL;
+	if (refused_for_now(c))
+		return;
+	finish(c, why);
+}
+
+static void finish(struct guest_call *c, const struct fail *why)
+{
+	struct fail f = *why, why_not;
+
 	alive_leave(&c->waiter);
 	if (c->late)
 		fail_as(&f, ERR_agent_unreachable, "the agent is there, but did not answer within %d s",
@@ -274,17 +360,77 @@ static int headers_make(struct headers *hs, struct sandbox *sb, const struct gue
 	return 0;
 }
 
-struct guest_call *guest_call(struct api *api, struct sandbox *sb, const struct guest_opts *o,
-			      const struct guest_cb *cb, void *arg, struct fail *why)
+/* Begins, or begins anew: then with what has been sent of the body. */
+static int launch(struct guest_call *c, const struct guest_opts *o, struct fail *why)
 {
-	struct http_endpoint *e = sandbox_agent(sb, why);
+	struct http_endpoint *e = sandbox_agent(c->sb, why);
 	struct http_call_opts ho = { .method = o->method, .target = o->target, .upgrade = o->upgrade_tcp,
 		.head_timeout_ms = -1 };
-	struct guest_call *c;
+	struct again *a = c->again;
 	struct headers hs;
 	char head[5];
 
-	if (!e || headers_make(&hs, sb, o, why) < 0)
+	if (!e || headers_make(&hs, c->sb, o, why) < 0)
+		return why->err;
+	ho.headers = hs.h;
+	ho.nheaders = hs.n;
+	ho.body_len = o->body_len ? o->body_len : (int64_t)o->body.n + (o->connect_stream ? 5 : 0);
+	c->call = http_call_start(e, &ho, o->upgrade_tcp ? &upgrade_cb : &call_cb, c);
+	if (!c->call)
+		return fail_set(why, -ENOMEM, "out of memory");
+	if (o->connect_stream) {
+		connect_head(head, o->body.n);
+		(void)http_call_write(c->call, head, sizeof(head));
+	}
+	if (o->body.n)
+		(void)http_call_write(c->call, o->body.p, o->body.n);
+	if (a && a->sent.n)
+		(void)http_call_write(c->call, a->sent.p, a->sent.n);
+	if (ho.body_len && (!o->body_len || (a && a->ended)))
+		http_call_end(c->call);
+	if (c->full && c->cb->drain) { /* it was told to wait */
+		c->full = false;
+		waits(c);
+		c->cb->drain(c, c->arg);
+	}
+	return 0;
+}
+
+/* A copy of O that outlives its caller. Without memory for it, the call is made once. */
+static void again_new(struct guest_call *c, const struct guest_opts *o)
+{
+	struct again *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return;
+	c->again = a;
+	a->c = c;
+	a->o = *o;
+	a->end_ms = mono_ms() + alive_limits.frozen;
+	tick_init(&a->tick, on_again);
+	buf_init(&a->sent, SENT_MAX);
+	a->o.target = a->target = strdup(o->target);
+	a->o.user = a->user = o->user ? strdup(o->user) : NULL;
+	a->range = str_dup(o->range);
+	a->o.range = (struct str){ a->range, o->range.n };
+	a->body = str_dup(o->body);
+	a->o.body = (struct str){ a->body, o->body.n };
+	if (!a->target || (o->user && !a->user) || !a->range || !a->body)
+		again_drop(c);
+}
+
+static void again_body(struct guest_call *c, const void *p, size_t n)
+{
+	if (c->again && buf_add(&c->again->sent, p, n) < 0)
+		again_drop(c);
+}
+
+struct guest_call *guest_call(struct api *api, struct sandbox *sb, const struct guest_opts *o,
+			      const struct guest_cb *cb, void *arg, struct fail *why)
+{
+	struct guest_call *c;
+
+	if (!sandbox_agent(sb, why))
 		return NULL;
 	c = calloc(1, sizeof(*c));
 	if (!c) {
@@ -296,33 +442,28 @@ struct guest_call *guest_call(struct api *api, struct sandbox *sb, const struct 
 		.waiter = { .limit_ms = o->limit_ms ? o->limit_ms : alive_limits.call, .end = given_up } };
 	waits(c);
 	buf_init(&c->error, 16 * KIB);
-	ho.headers = hs.h;
-	ho.nheaders = hs.n;
-	ho.body_len = o->body_len ? o->body_len : (int64_t)o->body.n + (o->connect_stream ? 5 : 0);
 	hold(c);
-	if (alive_wait(api, sb, &c->waiter) == 0)
-		c->call = http_call_start(e, &ho, o->upgrade_tcp ? &upgrade_cb : &call_cb, c);
+	if (alive_wait(api, sb, &c->waiter) < 0)
+		fail_set(why, -ENOMEM, "out of memory");
+	else if (launch(c, o, why) == 0)
+		again_new(c, o);
 	if (!c->call) {
 		alive_leave(&c->waiter);
 		call_free(c);
-		fail_set(why, -ENOMEM, "out of memory");
 		return NULL;
 	}
-	if (o->connect_stream) {
-		connect_head(head, o->body.n);
-		(void)http_call_write(c->call, head, sizeof(head));
-	}
-	if (o->body.n)
-		(void)http_call_write(c->call, o->body.p, o->body.n);
-	if (!o->body_len && ho.body_len)
-		http_call_end(c->call);
 	return c;
 }
 
 int guest_write(struct guest_call *c, const void *p, size_t n)
 {
-	int r = c->call ? http_call_write(c->call, p, n) : -EPIPE;
+	int r = -EPIPE;
 
+	again_body(c, p, n);
+	if (c->call)
+		r = http_call_write(c->call, p, n);
+	else if (c->again)
+		r = 1; /* it goes with what has been kept */
 	c->full = r == 1;
 	waits(c);
 	if (!c->full)
@@ -334,6 +475,8 @@ void guest_end(struct guest_call *c)
 {
 	c->sending = false;
 	waits(c);
+	if (c->again)
+		c->again->ended = true;
 	if (c->call)
 		http_call_end(c->call);
 }
@@ -368,8 +511,7 @@ void guest_endless(struct guest_call *c)
 void guest_cancel(struct guest_call *c)
 {
 	c->cancelled = true;
-	if (c->call)
-		http_call_cancel(c->call);
+	guest_stop(c);
 }
 
 /* --- whole calls --- */

@@ -56,7 +56,7 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf);
 /* Reads while there is room for what comes. */
 static void read_update(struct hconn *c)
 {
-	bool want = !c->eof && !c->closing && !c->rerr && read_room(c) > 0;
+	bool want = !c->held && !c->eof && !c->closing && !c->rerr && read_room(c) > 0;
 
 	if (want == c->reading)
 		return;
@@ -90,7 +90,7 @@ static size_t offer(struct hconn *c, const char *p, size_t n)
 {
 	size_t done = 0;
 
-	while (done < n && !c->paused && !c->closing) {
+	while (done < n && !c->paused && !c->held && !c->closing) {
 		size_t used = c->ops->data(c, p + done, n - done);
 
 		if (used == 0)
@@ -162,7 +162,7 @@ static void tell_end(struct hconn *c)
 	int err = c->rerr ? c->rerr : c->eof ? 0 : c->werr;
 	bool ended = c->eof || c->rerr || (c->werr && c->ops->write_end);
 
-	if (!ended || c->eof_told || c->closing)
+	if (!ended || c->eof_told || c->closing || (c->held && !c->rerr))
 		return;
 	/* What is left although nobody paused is the beginning of something that will never be
 	 * whole. */
@@ -219,6 +219,17 @@ void hconn_resume(struct hconn *c)
 	if (hconn_buffered(c) || c->eof || c->rerr)
 		hconn_kick(c);
 	read_update(c);
+}
+
+void hconn_hold(struct hconn *c, bool on)
+{
+	if (c->held == on || c->closing)
+		return;
+	c->held = on;
+	if (!on && (hconn_buffered(c) || c->eof || c->rerr))
+		hconn_kick(c);
+	if (!c->feeding)
+		read_update(c);
 }
 
 static void on_ready(struct hready *r)

@@ -87,7 +87,7 @@ struct hconn {
 	int64_t taken_at;	/* when `taken` last moved */
 	int32_t write_timeout_ms;
 	int16_t werr, rerr;
-	bool paused, reading, feeding, eof, eof_told, werr_told, closing, closed, full, shut, shut_sent, kick;
+	bool paused, held, reading, feeding, eof, eof_told, werr_told, closing, closed, full, shut, shut_sent, kick;
 };
 
 /* The handle is initialised; 0 or a negative errno. Counts a reference of CORE. After success only hconn_close ends it. */
@@ -95,6 +95,7 @@ int hconn_init(struct hconn *c, struct hcore *core, bool pipe, const struct hcon
 void hconn_read_start(struct hconn *c); /* once the socket is there; reading starts and stops by itself from then on */
 void hconn_pause(struct hconn *c);
 void hconn_resume(struct hconn *c);
+void hconn_hold(struct hconn *c, bool on); /* nothing is read or offered, whatever its owner says */
 void hconn_kick(struct hconn *c);   /* leftovers are offered and ops->kicked called, soon */
 /* 0, 1 (high water reached), -EPIPE. All the bytes are taken, or none. */
 int hconn_writev(struct hconn *c, const uv_buf_t *bufs, unsigned n);

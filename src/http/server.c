@@ -522,6 +522,17 @@ void http_server_reset(struct http_server *s, const struct http_exchange *but)
 	}
 }
 
+void http_server_hold(struct http_server *s, const struct http_exchange *but, bool on)
+{
+	link_each_safe(it, tmp, &s->conns)
+	{
+		struct http_exchange *x = container_of(it, struct http_exchange, link);
+
+		if (!on || (x != but && x->state != HTTP_IDLE))
+			hconn_hold(&x->c, on);
+	}
+}
+
 void http_server_close(struct http_server *s, bool now, void (*gone_fn)(void *arg), void *arg)
 {
 	s->closing = true;

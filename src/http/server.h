@@ -42,6 +42,8 @@ void http_server_close(struct http_server *s, bool now, void (*gone)(void *arg),
 unsigned http_server_conns(const struct http_server *s);
 /* Resets every connection, upgraded ones too, but that of BUT (may be NULL); goes on listening. on_close is called soon, not from here. */
 void http_server_reset(struct http_server *s, const struct http_exchange *but);
+/* Nothing more is read from connections that have an exchange under way or were upgraded, but that of BUT; false undoes it for all. Answers go on. */
+void http_server_hold(struct http_server *s, const struct http_exchange *but, bool on);
 
 /* A context for http_server_listen_*: TLS 1.2 and 1.3, ALPN http/1.1. 0 or -EINVAL with WHY. Freed with SSL_CTX_free. */
 int http_tls_server(const char *cert_file, const char *key_file, SSL_CTX **out, struct fail *why);

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "sandbox/core.h"
 
+#define FROZEN_MS 2000 /* for a checkpoint that is being taken */
 #define PORTS_MAX 256	     /* a sandbox; the one unused for longest makes room */
 #define PATIENT_MAX 6	     /* connects that wait in full at the same time; there are 16 worker threads for all */
 #define IMPATIENT_MS 100
@@ -202,18 +203,21 @@ static int through_agent(struct way *w, int timeout_ms, struct fail *why)
 		return steal_fd(&fd);
 	if (r == 502)
 		return fail_as(why, ERR_port_closed, "nothing listens on port %d in the sandbox", w->port);
-	return fail_as(why, ERR_agent_unreachable, "the agent inside the sandbox opened no port: %s",
-		       r < 0 ? strerror(-r) : "it refused");
+	fail_as(why, ERR_agent_unreachable, "the agent inside the sandbox opened no port: %s", r < 0 ? strerror(-r) : "it refused");
+	return r == 503 ? -EAGAIN : why->err;
 }
 
 static int port_connect(void *arg, struct fail *why)
 {
 	struct way *w = arg;
 	int timeout_ms = atomic_fetch_add(&waiting, 1) < PATIENT_MAX ? AGENT_CONNECT_MS : IMPATIENT_MS;
+	int64_t end = mono_ms() + FROZEN_MS;
 	int r = connect_to(w, w->port, timeout_ms, why);
 
+	/* An agent that is frozen for a checkpoint says so, for a moment. */
 	if (r == -ECONNREFUSED)
-		r = through_agent(w, timeout_ms, why);
+		while ((r = through_agent(w, timeout_ms, why)) == -EAGAIN && mono_ms() < end)
+			usleep(20000);
 	else if (r < 0)
 		r = fail_as(why, ERR_agent_unreachable, "the sandbox's network does not answer: %s", strerror(-r));
 	atomic_fetch_sub(&waiting, 1);
