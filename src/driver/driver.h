@@ -25,8 +25,8 @@ struct vm_spec {
 };
 
 struct vm_saved {
-	uint64_t memory_bytes;		/* own bytes of the memory file (blocks that the parent does not have) */
-	uint64_t memory_shared;		/* bytes of it that are its parent's */
+	uint64_t memory_bytes;		/* bytes of the memory file that were written over what it is a clone of */
+	uint64_t memory_shared;		/* bytes that it has in common with that */
 	uint64_t state_bytes;
 	double paused_ms;		/* how long the guest stood still */
 };
@@ -56,11 +56,12 @@ struct driver {
 	int (*resume)(struct vm *vm, struct fail *why);
 	/* A save writes `memory` and `state` (and `disk`, a clone of spec's disk, if it has one) into NODE_DIRFD, in three steps, so that the guest
 	 * stands still for the second alone:
-	 *   save_begin  makes the files: `memory` as a clone of PARENT_FD's (the directory of an earlier node of this VM's line; -1: of none), and
-	 *               copies what the guest has to itself while it runs;
+	 *   save_begin  makes the files: `memory` as a clone of PARENT_FD's (the directory of the node that was saved of this VM before, or that it was
+	 *               started from; -1: of none), and copies what the guest has to itself while it runs. A parent that is neither, or whose memory
+	 *               is not there, does no harm: then it is a clone of what the VM was started from;
 	 *   save_still  stops the vCPUs, takes device state, the pages written since and the disk, all of one instant; runs them again if they ran;
 	 *   save_end    writes what differs from the parent, syncs, and frees S, which it does also after an error of the others. KEEP false: undo,
-	 *               nothing is written.
+	 *               nothing is written; the VM may be gone then.
 	 * What is in NODE_DIRFD after an error is the caller's to remove. A VM that is paused stays so. */
 	int (*save_begin)(struct vm *vm, int node_dirfd, int parent_fd, struct vm_save **s, struct fail *why);
 	int (*save_still)(struct vm_save *s, struct fail *why);

@@ -273,6 +273,75 @@ TEST(generations)
 		rig_free(&r[g]);
 }
 
+/* What a save may be built upon: every earlier one of the same VM, in any order, also after an adoption; not what was saved before the VM
+ * was started from something newer. Each is whole, and stores what has changed since the one it was built upon. */
+TEST(lines)
+{
+	enum { BOOT, A, B };
+	struct rig r[3], last;
+	struct vm_saved s, whole;
+	int node[7];
+	long at, n;
+
+	if (!ready(&r[BOOT]))
+		return;
+	for (int i = 0; i < 7; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "line%d", i);
+		node[i] = node_new(name);
+		REQUIRE(node[i] >= 0);
+	}
+	REQUIRE(rig_prepare(&r[BOOT], "x") == 0);
+	CHECK_INT(driver_qemu.start(r[BOOT].vm, &r[BOOT].why), 0);
+	CHECK(runs_past(&r[BOOT], 3));
+	CHECK_INT(save(&r[BOOT], node[0], -1, &whole), 0);
+	CHECK(runs_past(&r[BOOT], ring_newest(node[0]) + 3));
+	CHECK_INT(save(&r[BOOT], node[1], node[0], &s), 0); /* booted, and yet built upon the first */
+	CHECK(s.memory_bytes < whole.memory_bytes && s.memory_shared >= 0x40000); /* the pattern has not changed */
+	CHECK((at = ring_newest(node[1])) > ring_newest(node[0]));
+	CHECK(runs_past(&r[BOOT], at));
+
+	REQUIRE(rig_new(&r[A]));
+	r[A].node = node[0];
+	REQUIRE(rig_prepare(&r[A], NULL) == 0);
+	CHECK_INT(driver_qemu.start(r[A].vm, &r[A].why), 0);
+	CHECK(runs_past(&r[A], ring_newest(node[0])));
+	CHECK_INT(save(&r[A], node[2], node[0], &s), 0);
+	CHECK(runs_past(&r[A], ring_newest(node[2])));
+	driver_qemu.free(r[A].vm); /* a new daemon knows the line as well */
+	r[A].vm = NULL;
+	REQUIRE(driver_qemu.adopt(r[A].run, &r[A].vm, &r[A].why) == 0);
+	CHECK_INT(save(&r[A], node[3], node[2], &s), 0);
+	n = (long)s.memory_bytes;
+	CHECK((at = ring_newest(node[3])) > ring_newest(node[2]));
+	CHECK(runs_past(&r[A], at));
+	CHECK_INT(save(&r[A], node[4], node[0], &s), 0); /* one further back */
+	CHECK(ring_newest(node[4]) > at);
+	CHECK(s.memory_bytes <= MIB + MIB / 2 && n <= (long)(MIB + MIB / 2)); /* the ring, and a little */
+
+	/* from the newest one, and a parent that this VM knows nothing of: pages that it has not touched are those of its start */
+	REQUIRE(rig_new(&r[B]));
+	r[B].node = node[4];
+	REQUIRE(rig_prepare(&r[B], NULL) == 0);
+	CHECK_INT(driver_qemu.start(r[B].vm, &r[B].why), 0);
+	CHECK(runs_past(&r[B], ring_newest(node[4])));
+	CHECK_INT(save(&r[B], node[5], node[0], &s), 0);
+	CHECK(ring_newest(node[5]) > ring_newest(node[4]));
+	CHECK_INT(save(&r[B], node[6], node[1], &s), 0); /* of quite another line */
+	CHECK(ring_newest(node[6]) >= ring_newest(node[5]));
+	for (int i = 5; i < 7; i++) {
+		REQUIRE(rig_new(&last));
+		last.node = node[i];
+		REQUIRE(rig_prepare(&last, NULL) == 0);
+		CHECK_INT(driver_qemu.start(last.vm, &last.why), 0);
+		CHECK(runs_past(&last, ring_newest(node[i])));
+		rig_free(&last);
+	}
+	for (int i = 0; i < 3; i++)
+		rig_free(&r[i]);
+}
+
 static const struct {
 	const char *words, *reason;
 } ends[] = {
