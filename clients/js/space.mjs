@@ -1109,32 +1109,38 @@ export class Process {
   async *[Symbol.asyncIterator]() {
     const patience = new Patience(this._space.resume * 1000);
     this.#closed = false;
-    while (!this.exit) {
-      try {
-        if (!this.#events) await this.#open();
-        // Not for await: leaving this iteration must leave the events to the next one.
-        for (let step = await this.#events.next(); ; step = await this.#events.next()) {
-          if (step.done) throw cut(this._space._where, "it was closed");
-          const { id, event, data } = step.value;
-          patience.heard();
-          this.#lastId = id ?? this.#lastId;
-          if (event === "exit") {
-            this.exit = data;
-            break;
-          }
-          if (event === "error") throw new SpaceError(data);
-          if (event === "gap") yield new Output(data.stream, Buffer.alloc(0), data.from, data.to - data.from);
-          else if (event !== "start")
-            yield new Output(event, data.base64 === undefined ? Buffer.from(data.data) : Buffer.from(data.base64, "base64"), data.offset);
+    try {
+      while (!this.exit) {
+        try {
+          yield* this.#pieces(patience);
+        } catch (e) {
+          this.#drop();
+          if (this.#closed) return;
+          if (e.code !== "daemon_down") throw e;
+          await patience.again(e);
         }
-      } catch (e) {
-        this.#drop();
-        if (this.#closed) return;
-        if (e.code !== "daemon_down") throw e;
-        await patience.again(e);
       }
+    } finally {
+      this.#drop(); // whoever leaves and comes back goes on from the last id
     }
-    this.#drop();
+  }
+
+  /** Those of one connection; the command's end, or an error. */
+  async *#pieces(patience) {
+    if (!this.#events) await this.#open();
+    for await (const { id, event, data } of this.#events) {
+      patience.heard();
+      this.#lastId = id ?? this.#lastId;
+      if (event === "exit") {
+        this.exit = data;
+        return;
+      }
+      if (event === "error") throw new SpaceError(data);
+      if (event === "gap") yield new Output(data.stream, Buffer.alloc(0), data.from, data.to - data.from);
+      else if (event !== "start")
+        yield new Output(event, data.base64 === undefined ? Buffer.from(data.data) : Buffer.from(data.base64, "base64"), data.offset);
+    }
+    throw cut(this._space._where, "it was closed");
   }
 
   /** Reads to the end. limit: bytes that are kept of each stream. */

@@ -1150,32 +1150,37 @@ class Process:
     def __iter__(self) -> Iterator[Output]:
         patience = _Patience(self._space.resume)
         self._closed = False
-        while self.exit is None:
-            try:
-                if self._events is None:
-                    self._open()
-                for id, name, data in self._events:
-                    patience.heard()
-                    self._last = id if id is not None else self._last
-                    if name == "exit":
-                        self.exit = data
-                        break
-                    if name == "error":
-                        raise _error_of(data)
-                    if name == "gap":
-                        yield Output(data.stream, b"", data["from"], data.to - data["from"])
-                    elif name in ("stdout", "stderr", "pty"):
-                        yield Output(name, base64.b64decode(data.base64) if "base64" in data else data.data.encode(), data.offset)
-                else:
-                    raise _cut(self._answer.where, None)
-            except SpaceError as e:
-                self._drop()
-                if self._closed:
-                    return
-                if e.code != "daemon_down":
-                    raise
-                patience.again(e)
-        self._drop()
+        try:
+            while self.exit is None:
+                try:
+                    yield from self._pieces(patience)
+                except SpaceError as e:
+                    self._drop()
+                    if self._closed:
+                        return
+                    if e.code != "daemon_down":
+                        raise
+                    patience.again(e)
+        finally:
+            self._drop()  # whoever leaves and comes back goes on from the last id
+
+    def _pieces(self, patience: _Patience) -> Iterator[Output]:
+        """Those of one connection; the command's end, or an error."""
+        if self._events is None:
+            self._open()
+        for id, name, data in self._events:
+            patience.heard()
+            self._last = id if id is not None else self._last
+            if name == "exit":
+                self.exit = data
+                return
+            if name == "error":
+                raise _error_of(data)
+            if name == "gap":
+                yield Output(data.stream, b"", data["from"], data.to - data["from"])
+            elif name in ("stdout", "stderr", "pty"):
+                yield Output(name, base64.b64decode(data.base64) if "base64" in data else data.data.encode(), data.offset)
+        raise _cut(self._answer.where if self._answer else self._space._place.where, None)
 
     def wait(self, *, limit: int = WAIT_MAX) -> Result:
         """Reads to the end. limit: bytes that are kept of each stream."""
