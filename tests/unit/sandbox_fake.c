@@ -374,6 +374,8 @@ int slots_new(const char *run_dir, unsigned ready, struct slots **out, struct fa
 
 void slots_free(struct slots *s)
 {
+	if (!s)
+		return;
 	free(s->known);
 	free(s);
 }
