@@ -107,6 +107,18 @@ static const struct opt events_opts[] = {
 	{ "after", 0, OPT_STR, offsetof(__typeof__(events_o), after), "SEQ", "only those after this number" },
 };
 
+/* What a value is for a person: of a thing with an id that, and its kind. For the caller to free. */
+static char *event_value(const json_t *v)
+{
+	char *text = NULL;
+
+	if (json_is_string(v))
+		return strdup(json_string_value(v));
+	if (!*get_str(v, "id"))
+		return json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+	return asprintf(&text, "%s%s%s", get_str(v, "id"), *get_str(v, "kind") ? " kind=" : "", get_str(v, "kind")) < 0 ? NULL : text;
+}
+
 static void event_print(struct cli *c, json_t *e)
 {
 	static const char *const own[] = { "seq", "at", "sandbox", "type", "tenant" };
@@ -129,7 +141,7 @@ static void event_print(struct cli *c, json_t *e)
 			skip = skip || !strcmp(key, own[i]);
 		if (skip)
 			continue;
-		text = json_is_string(v) ? strdup(json_string_value(v)) : json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+		text = event_value(v);
 		printf(" ");
 		put_safe(stdout, str_of(key));
 		printf("=");
