@@ -146,7 +146,7 @@ static int check_self(struct digest_reader *r)
 {
 	autofree uint8_t *b = malloc(BUFFER);
 	EVP_MD_CTX *md = EVP_MD_CTX_new();
-	uint8_t sha[SHA_LEN], stored[SHA_LEN];
+	uint8_t sha[SHA_LEN], stored[SHA_LEN] = { 0 };
 	uint64_t at = 0;
 	int e = b && md && EVP_DigestInit_ex(md, EVP_sha256(), NULL) == 1 ? 0 : -ENOMEM;
 
@@ -233,7 +233,7 @@ int digest_reader_next(struct digest_reader *r, struct digest_record *out)
 
 int digest_reader_file(struct digest_reader *r, enum node_file file, uint64_t *size)
 {
-	struct digest_record rec;
+	struct digest_record rec = { 0 };
 	int e;
 
 	while ((e = digest_reader_next(r, &rec)) > 0) {

@@ -272,7 +272,7 @@ static int take_file(struct import *m, enum stream_role role)
 {
 	uint64_t size = m->head.file[role].bytes, least = 0;
 	struct digest_record begins = { .file = role - ROLE_MEMORY, .begins = true, .size = size };
-	struct record rec, done;
+	struct record rec = { 0 }, done;
 	int r;
 
 	if (role >= ROLE_MEMORY)
@@ -306,7 +306,7 @@ static int take_file(struct import *m, enum stream_role role)
 /* The last record, and that nothing comes after it: what was cut or added on the way is found out before anything is kept. */
 static int take_end(struct import *m)
 {
-	struct record rec, stop;
+	struct record rec = { 0 }, stop;
 	uint8_t more;
 	ssize_t n;
 	int r = take_record(m, &rec);

@@ -104,8 +104,8 @@ static int read_files(const json_t *files, struct stream_head *h, struct fail *w
 		struct file_json j = { 0 };
 		int e = json_is_object(v) ? fields_read(v, file_fields, ARRAY_LEN(file_fields), &j, why) : bad(why, "files: not objects");
 
-		if (e < 0)
-			return e;
+		if (e < 0 || !j.role)
+			return e < 0 ? e : bad(why, "files: one without a role");
 		for (r = least; r < ROLES && strcmp(roles[r].name, j.role); r++)
 			;
 		if (r == ROLES)

@@ -59,15 +59,16 @@ static int compare_file(int dirfd_, const struct dirent *e, void *arg)
 int node_usage(struct pool *p, const char *id, const char *parent, uint64_t *own, uint64_t *shared, struct fail *why)
 {
 	struct comparison c = { .parent = -1 };
-	autoclose int up = -1;
 	int dir = node_open(p, id, why), r;
 
 	if (dir < 0)
 		return dir;
 	/* A parent that has been removed shares nothing any more. */
 	if (parent && *parent)
-		c.parent = up = node_open(p, parent, NULL);
+		c.parent = node_open(p, parent, NULL);
 	r = each(dir, compare_file, &c);
+	if (c.parent >= 0)
+		close(c.parent);
 	if (r < 0)
 		return pool_fail(why, r, "checkpoint %s", id);
 	*own = c.own;

@@ -44,7 +44,7 @@ static int add_files(int dir, struct work *k)
 {
 	for (k->file = 0; k->file < NODE_FILES; k->file++) {
 		struct digest_record rec = { .file = k->file, .begins = true };
-		struct stat st;
+		struct stat st = { 0 };
 		autoclose int fd = file_open(dir, k->file, &st);
 		int r;
 
@@ -108,9 +108,9 @@ static int chunk_check(uint32_t index, const uint8_t *p, size_t n, void *arg)
 static int check_file(int dir, struct digest_reader *dr, struct work *k, char where[160])
 {
 	const char *name = node_file_name(k->file);
-	struct stat st;
+	struct stat st = { 0 };
 	autoclose int fd = file_open(dir, k->file, &st);
-	uint64_t size;
+	uint64_t size = 0;
 	int r = digest_reader_file(dr, k->file, &size);
 
 	if (fd < 0 && fd != -ENOENT)
