@@ -79,6 +79,10 @@ static void on_end(struct http_call *call, const struct fail *why, void *arg)
 		api_error(u->status, buf_str(&u->reply), &u->why);
 	else if (u->why.err < 0 && u->status == 0)
 		api_explain(u->c, &u->why);
+	else if (why->err < 0 && u->why.err == why->err && fail_is_connection(why)) {
+		fail_as(&u->why, ERR_daemon_down, "the connection to %.120s broke off; what came is not whole", u->c->where);
+		fail_remedy(&u->why, "the same once more; space doctor checks the host");
+	}
 }
 
 /* At the descriptor's end (len 0) or when it cannot be read. */
