@@ -3,8 +3,10 @@
  * A clone is a new machine only once it has a new name, the host's time, fresh entropy and a token of its own; a guest that cannot
  * confirm that is not handed out. It confirms by what it answers: its id, machine id and generation are those that it was given; its clock is ours; the
  * 16 bytes that it draws, and the boot token that it drew before them, are like those of no other guest, neither of the one it was taken from nor of its
- * siblings. One that only goes on (after a pause, a save, a restart of ours) has the boot token that it had. The clock counts as right when the guest's time in its answer is at most 100 ms behind ours when the
- * answer is here; on a busy host the way itself can take that long, so it is asked again, which takes a few milliseconds. */
+ * siblings. One that only goes on (after a pause, a save, a restart of ours) has the boot token that it had. The clock counts
+ * as right when it is proven to be off by 100 ms at most. What is known is that the guest read it between our question and its answer, so its error lies in an
+ * interval as wide as the way there and back; on a busy host that may be wider than 100 ms, and then it is asked again, with the time that it will be half
+ * a way later, until the interval is narrow enough. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -21,7 +23,8 @@ struct init_call {
 	bool fresh, applied; /* applied: the guest took it once; what is asked again is only its clock */
 	bool drawn;	     /* … and what it drew was looked at */
 	unsigned tries;
-	int64_t until_ms, sent_ns;
+	bool undecided; /* its clock may be right: the way was too long to know */
+	int64_t until_ms, sent_ns, way_ns; /* way: there and back, the last time */
 	struct later *pause;
 	identity_fn *fn;
 	void *arg;
@@ -77,7 +80,7 @@ static void again(struct init_call *i, const struct fail *why)
 {
 	bool boots = i->c->booting && why->code == ERR_agent_unreachable;
 
-	if ((i->tries >= TRIES_MAX && !boots) || mono_ms() >= i->until_ms)
+	if ((i->tries >= TRIES_MAX && !boots && !i->undecided) || mono_ms() >= i->until_ms)
 		finish(i, why);
 	else
 		later_set(i->c->sp, &i->pause, why->code == ERR_agent_unreachable ? RETRY_MS : 0, init_send, i);
@@ -166,7 +169,7 @@ static const char *get(json_t *j, const char *key)
 static int check(struct init_call *i, json_t *j, struct fail *why)
 {
 	struct sandbox_core *c = i->c;
-	int64_t at, now = real_ns();
+	int64_t at, now = real_ns(), least, most; /* of its clock's error */
 
 	if (strcmp(get(j, "id"), c->who.id) || strcmp(get(j, "machine_id"), c->who.machine_id) ||
 	    json_integer_value(json_object_get(j, "generation")) != c->who.generation)
@@ -176,11 +179,15 @@ static int check(struct init_call *i, json_t *j, struct fail *why)
 	i->drawn = true;
 	if (rfc3339_parse(str_of(get(j, "timestamp")), &at) < 0)
 		return fail_as(why, ERR_guest_failed, "the guest did not say its time");
-	if (now - at > CLOCK_MS * NS_PER_MS || at - now > CLOCK_MS * NS_PER_MS) {
-		fail_as(why, ERR_guest_failed, "the guest's clock is %lld ms off", (long long)((at - now) / NS_PER_MS));
-		return -EAGAIN;
-	}
-	return 0;
+	i->way_ns = now - i->sent_ns;
+	least = at - now;
+	most = at - i->sent_ns;
+	if (least >= -CLOCK_MS * NS_PER_MS && most <= CLOCK_MS * NS_PER_MS)
+		return 0;
+	i->undecided = least <= CLOCK_MS * NS_PER_MS && most >= -CLOCK_MS * NS_PER_MS;
+	fail_as(why, ERR_guest_failed, "the guest's clock is off by %lld to %lld ms", (long long)(least / NS_PER_MS),
+		(long long)(most / NS_PER_MS));
+	return -EAGAIN;
 }
 
 static void init_answered(int status, json_t *j, const struct fail *why, void *arg)
@@ -222,6 +229,7 @@ static json_t *message(struct init_call *i)
 {
 	struct sandbox_core *c = i->c;
 	bool first = i->fresh && !i->applied;
+	int64_t there;
 	unsigned char entropy[64];
 	char text[96], now[64];
 	json_t *j;
@@ -245,9 +253,11 @@ static json_t *message(struct init_call *i)
 		json_object_set(j, "tmpfs", c->tmpfs);
 	if (first && c->grown)
 		json_object_set_new(j, "diskBytes", json_integer((json_int_t)c->sb.disk));
-	rfc3339_format(now, i->sent_ns = real_ns());
+	i->sent_ns = real_ns();
+	there = i->sent_ns + MAX(i->way_ns, 0) / 2; /* when it gets it, about */
+	rfc3339_format(now, there);
 	/* The format has milliseconds only; the agent takes nanoseconds. */
-	snprintf(now + 19, sizeof(now) - 19, ".%09lldZ", (long long)(i->sent_ns % NS_PER_S));
+	snprintf(now + 19, sizeof(now) - 19, ".%09lldZ", (long long)(there % NS_PER_S));
 	json_object_set_new(j, "timestamp", json_string(now));
 	return j;
 }

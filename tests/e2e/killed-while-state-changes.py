@@ -51,7 +51,7 @@ def fresh():
 
 def pid_of(id):
     try:
-        return json.load(open(os.path.join(RUN["run"], "sandboxes", id, "monitor.json")))["qemu"]["pid"]
+        return json.load(open(os.path.join(RUN["run"], "sandboxes", id, "monitor.json")))["qemu"]
     except (OSError, KeyError, ValueError, TypeError):
         return None
 
