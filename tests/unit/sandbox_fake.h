@@ -16,6 +16,7 @@ struct fake {
 	atomic_int prepares, starts, kills, inits, pauses, resumes, saves, digests;
 	atomic_int start_delay_ms, save_delay_ms;
 	_Atomic long long last_generation;
+	long long memory;	     /* bytes of a saved guest's memory file; 0: as many as it has content */
 	atomic_int fresh, kept;	     /* /init calls that said so */
 	char dir[64];		     /* of pool and slots; shared by "daemons" that follow each other */
 };
