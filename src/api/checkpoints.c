@@ -40,11 +40,11 @@ void checkpoint_write(struct req *r, struct jw *w, const char *key, const void *
 	jw_obj_end(w);
 }
 
-/* A label stands where an id may stand, so it must not look like one. */
+/* A label stands where an id may stand, so it must not look like one, or like a path of its own. */
 static int label_check(const char *label, struct fail *why)
 {
-	if (label && (!*label || str_has_ctl(str_of(label)) || id_valid(str_of(label), 'n')))
-		return fail_as(why, ERR_bad_request, "label: 1 to %d bytes of text without control bytes; not like an id", LABEL_MAX);
+	if (label && (!*label || str_has_ctl(str_of(label)) || id_valid(str_of(label), 'n') || !strcmp(label, "import")))
+		return fail_as(why, ERR_bad_request, "label: 1 to %d bytes of text without control bytes; not like an id, and not \"import\"", LABEL_MAX);
 	return 0;
 }
 

@@ -107,6 +107,8 @@ static void on_failed(struct http_exchange *x, const struct fail *why, void *arg
 		fail_as(&f, ERR_port_closed, "nothing listens on port %d of sandbox %s", p->port, p->id);
 	else
 		guest_gone(p->r->sb, &f);
+	if (f.code == ERR_agent_unreachable)
+		fail_as(&f, ERR_agent_unreachable, "port %d of sandbox %s: %s", p->port, p->id, why->msg);
 	refuse(p->r, p->e2b, p->id, p->port, &f);
 }
 

@@ -58,13 +58,15 @@ static bool fits(const char *pattern, struct str path, struct str pieces[API_PAR
 const struct route *route_find(struct str method, struct str path, struct str pieces[API_PARAMS],
 			       struct buf *allow)
 {
+	bool exact = false; /* a row without pieces has this very path: what could be a piece elsewhere is not meant */
 	unsigned i;
 
 	for (i = 0; i < nroutes; i++) {
 		struct str got[API_PARAMS] = { { 0 } };
 
-		if (!fits(routes[i].pattern, path, got))
+		if ((exact && strchr(routes[i].pattern, '{')) || !fits(routes[i].pattern, path, got))
 			continue;
+		exact |= str_eqz(path, routes[i].pattern);
 		if (!routes[i].method || str_eqz(method, routes[i].method)) {
 			memcpy(pieces, got, sizeof(got));
 			return &routes[i];

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "sandbox/core.h"
 
-#define FROZEN_MS 2000 /* for a checkpoint that is being taken */
+#define FROZEN_MS 4000 /* a connect waits for a checkpoint that is being taken, if not too many wait */
 #define PORTS_MAX 256	     /* a sandbox; the one unused for longest makes room */
 #define PATIENT_MAX 6	     /* connects that wait in full at the same time; there are 16 worker threads for all */
 #define IMPATIENT_MS 100
@@ -69,11 +69,11 @@ static int agent_connect(void *arg, struct fail *why)
 	return slot_connect(&w->slot, AGENT_PORT, why);
 }
 
-static struct http_endpoint *endpoint(struct space *sp, struct way *w, http_connect_fn *fn, struct fail *why)
+static struct http_endpoint *endpoint(struct space *sp, struct way *w, http_connect_fn *fn, int timeout_ms, struct fail *why)
 {
 	struct http_endpoint_opts o = {
 		.connect = fn, .connect_arg = w, .connect_free = way_free, .host_header = "localhost",
-		.connect_timeout_ms = AGENT_CONNECT_MS,
+		.connect_timeout_ms = timeout_ms,
 	};
 	struct http_endpoint *e = NULL;
 	int r = w ? http_endpoint_new(sp->loop, &o, &e) : -ENOMEM;
@@ -88,7 +88,7 @@ static struct http_endpoint *endpoint(struct space *sp, struct way *w, http_conn
 
 struct http_endpoint *agent_endpoint(struct space *sp, const struct slot *slot, struct fail *why)
 {
-	return endpoint(sp, way_new(slot, AGENT_PORT, ""), agent_connect, why);
+	return endpoint(sp, way_new(slot, AGENT_PORT, ""), agent_connect, AGENT_CONNECT_MS, why);
 }
 
 int agent_open(struct sandbox_core *c, struct fail *why)
@@ -211,7 +211,7 @@ static int port_connect(void *arg, struct fail *why)
 {
 	struct way *w = arg;
 	int timeout_ms = atomic_fetch_add(&waiting, 1) < PATIENT_MAX ? AGENT_CONNECT_MS : IMPATIENT_MS;
-	int64_t end = mono_ms() + FROZEN_MS;
+	int64_t end = timeout_ms == AGENT_CONNECT_MS ? mono_ms() + FROZEN_MS : 0;
 	int r = connect_to(w, w->port, timeout_ms, why);
 
 	/* An agent that is frozen for a checkpoint says so, for a moment. */
@@ -285,7 +285,7 @@ struct http_endpoint *sandbox_port(struct sandbox *sb, int port, struct fail *wh
 		drop_oldest(c);
 	p = calloc(1, sizeof(*p));
 	if (p)
-		p->e = endpoint(c->sp, way_new(&c->m->slot, port, c->who.token), port_connect, why);
+		p->e = endpoint(c->sp, way_new(&c->m->slot, port, c->who.token), port_connect, FROZEN_MS + 2 * AGENT_CONNECT_MS, why);
 	if (!p || !p->e) {
 		if (!p)
 			fail_set(why, -ENOMEM, "out of memory");

@@ -35,8 +35,9 @@ with sandbox() as id:
     check(n > 40, f"only {n} calls are described")
 # Headers that a call looks at are described there, and nowhere else.
 S = "/v1/sandboxes"
-WANT = {"Prefer": {("post", S), ("delete", S + "/{id}"), ("post", S + "/{id}/pause"), ("post", S + "/{id}/wake"), ("post", S + "/{id}/timeout")},
-        "Idempotency-Key": {("post", S)},
+SLOW = ("pause", "wake", "timeout", "suspend", "checkpoints", "snapshots", "branch", "fork", "rollback")
+WANT = {"Prefer": {("post", S), ("delete", S + "/{id}"), ("post", "/v1/prune"), *(("post", f"{S}/{{id}}/{x}") for x in SLOW)},
+        "Idempotency-Key": {("post", S), ("post", S + "/{id}/checkpoints"), ("post", S + "/{id}/snapshots")},
         "Last-Event-ID": {("get", S + "/{id}/processes/{pid}/output"), ("get", S + "/{id}/events"), ("get", "/v1/events")},
         "X-Attach-Token": {("get", S + "/{id}/processes/{pid}/output")}}
 found = {}

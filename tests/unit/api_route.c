@@ -29,6 +29,9 @@ TEST(a_path_finds_its_route_and_its_pieces)
 		{ "GET", "*", NULL, NULL, NULL, "" },
 		{ "GET", "", NULL, NULL, NULL, "" },
 		{ "DELETE", "/healthz", NULL, NULL, NULL, "GET" },
+		{ "GET", "/v1/checkpoints/n1", "get_checkpoint", "n1", "", NULL },
+		{ "GET", "/v1/checkpoints/import", NULL, NULL, NULL, "POST" },
+		{ "POST", "/v1/checkpoints/import", "import_checkpoint", "", "", NULL },
 	};
 	size_t i;
 
