@@ -38,6 +38,7 @@ struct build {
 	struct node node;
 	struct vm_saved saved;
 	struct tree_node *entry; /* pinned, once it is recorded */
+	json_t *meta;		 /* the template's words, for whoever imports its node */
 	bool busy;	 /* a job, call or child is under way */
 	struct fail why; /* once it has failed or was stopped */
 };

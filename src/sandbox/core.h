@@ -415,6 +415,7 @@ void tree_forget(struct tree_node *n);
 bool tree_seen_by(const struct tree_node *n, const char *tenant);
 /* Files and record, in the background. DONE may be NULL. */
 void tree_remove(struct tree_node *n, void (*done)(const struct fail *why, void *arg), void *arg);
+json_t *node_meta(const struct tree_node *n); /* a copy of N's words about its guest, for node_meta_write() in a job */
 void tree_write(struct jw *w, const char *key, const struct checkpoint *k); /* for results and events: id, kind, label, parent */
 void tree_clear(struct space *sp);
 void nodes_collect(struct space *sp); /* removes what nothing needs: templates' old nodes, branch and suspend nodes */

@@ -41,6 +41,7 @@ struct saving {
 	struct node node;
 	char parent[24], started_from[24];
 	struct tree_node *n;
+	json_t *meta; /* N's words about the guest, for the job alone */
 	bool committed;
 	bool gone; /* undo(): C has ended, and its machine may be gone */
 	double paused_ms;
@@ -80,6 +81,7 @@ static void finish(struct saving *s)
 
 	if (s->node_fd >= 0)
 		close(s->node_fd);
+	json_decref(s->meta);
 	if (s->why.err) {
 		watch_explain(&s->why, ERR_sandbox_gone);
 		log_warning("sandbox %s: not saved: %s", c->sb.id, s->why.msg);
@@ -167,7 +169,10 @@ static int commit_job(void *arg, struct fail *why)
 {
 	struct saving *s = arg;
 	uint64_t own, shared;
-	int r = FAULT_WHY(why, node_commit(s->sp->pool, s->node_fd, &s->node, why));
+	int r = node_meta_write(s->node_fd, s->meta, why);
+
+	if (r == 0)
+		r = FAULT_WHY(why, node_commit(s->sp->pool, s->node_fd, &s->node, why));
 
 	s->committed = r == 0;
 	/* Extents know the disk too. What the driver has counted holds where they cannot be asked. */
@@ -436,6 +441,8 @@ static void fill(struct saving *s, struct checkpoint *k)
 	n->memory = k->memory;
 	n->disk = sb->disk;
 	n->has_memory = !s->disk_only;
+	n->read_only = sb->read_only;
+	COPY(n->kind, node_kind_name(s->kind));
 	n->created_ns = k->created_ns;
 	n->agent_protocol = AGENT_PROTOCOL;
 	COPY(n->parent, s->parent);
@@ -472,10 +479,11 @@ static void made(void *arg, const struct fail *why)
 	if (s->n) {
 		s->n->generation = s->c->who.generation;
 		s->n->guest = core_guest(s->c);
+		s->meta = node_meta(s->n);
 		(void)str_copy(s->n->idem, sizeof(s->n->idem), str_of(s->idem));
 		t = store_begin(s->sp->store);
 	}
-	if (!t || !s->n->guest || tree_put(s->n, t) < 0) {
+	if (!t || !s->n->guest || !s->meta || tree_put(s->n, t) < 0) {
 		free(t);
 		fail_set(&f, -ENOMEM, "out of memory");
 		remember(s, &f);

@@ -24,6 +24,7 @@ struct take {
 	/* of a suspended one */
 	struct tree_node *from, *n; /* pinned */
 	struct node node;
+	json_t *meta; /* for the job alone */
 	int node_fd;
 	struct live_event *ev;
 };
@@ -44,6 +45,7 @@ static void take_end(struct take *t, const struct fail *why)
 	}
 	if (t->n)
 		tree_unpin(t->n);
+	json_decref(t->meta);
 	if (!c->ending)
 		deadline_arm(c);
 	nodes_collect(t->sp);
@@ -98,8 +100,9 @@ static int copy_job(void *arg, struct fail *why)
 static int commit_job(void *arg, struct fail *why)
 {
 	struct take *t = arg;
+	int r = node_meta_write(t->node_fd, t->meta, why);
 
-	return FAULT_WHY(why, node_commit(t->sp->pool, t->node_fd, &t->node, why));
+	return r < 0 ? r : FAULT_WHY(why, node_commit(t->sp->pool, t->node_fd, &t->node, why));
 }
 
 static int abort_job(void *arg, struct fail *why)
@@ -240,15 +243,17 @@ static void copied(void *arg, const struct fail *why)
 	t->node.created_ns = k.created_ns;
 	t->node.has_memory = k.memory != 0;
 	t->node.memory = k.memory;
+	(void)str_copy(t->node.kind, sizeof(t->node.kind), str_of(node_kind_name(k.kind)));
 	t->n = tree_add(t->sp, &k);
 	txn = t->n ? store_begin(t->sp->store) : NULL;
 	if (t->n) {
 		t->n->generation = t->from->generation;
 		t->n->guest = json_incref(t->from->guest);
+		t->meta = node_meta(t->n);
 		memcpy(t->n->initrd_digest, t->from->initrd_digest, sizeof(t->n->initrd_digest));
 		(void)str_copy(t->n->idem, sizeof(t->n->idem), str_of(t->idem));
 	}
-	if (!txn || tree_put(t->n, txn) < 0) {
+	if (!txn || !t->meta || tree_put(t->n, txn) < 0) {
 		free(txn);
 		fail_set(&f, -ENOMEM, "out of memory");
 		(void)failed(t, &f);

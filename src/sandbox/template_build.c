@@ -61,6 +61,7 @@ static void build_free(struct build *b)
 	close_fd(&b->files.initrd);
 	close_fd(&b->files.image);
 	close_fd(&b->files.disk);
+	json_decref(b->meta);
 	tmpl_unref(b->t);
 	free(b);
 	space_check_gone(sp);
@@ -195,6 +196,8 @@ static void node_fill(struct build *b)
 	(void)str_copy(n->driver, sizeof(n->driver), str_of(b->sp->drv->name));
 	(void)str_copy(n->driver_version, sizeof(n->driver_version), str_of(b->sp->drv_version));
 	(void)str_copy(n->label, sizeof(n->label), str_of(b->t->t.name));
+	(void)str_copy(n->kind, sizeof(n->kind), str_of(node_kind_name(NODE_TEMPLATE)));
+	n->read_only = b->files.read_only;
 }
 
 static struct tree_node *tree_entry(struct build *b)
@@ -229,7 +232,10 @@ static void note_node(struct build *b)
 
 	node_fill(b);
 	b->entry = t ? tree_entry(b) : NULL;
-	if (!b->entry || tree_put(b->entry, t) < 0) {
+	/* where it is imported there may be no such template */
+	b->meta = json_pack("{s:s,s:s,s:s,s:I,s:O?,s:I}", "template", b->t->t.name, "user", b->t->t.user, "workdir", b->t->t.workdir, "template_version",
+			    (json_int_t)b->t->t.version, "guest_env", b->t->t.env, "generation", (json_int_t)b->generation);
+	if (!b->entry || !b->meta || tree_put(b->entry, t) < 0) {
 		free(t);
 		fail_set(&why, -ENOMEM, "out of memory");
 		(void)build_failed(b, &why);
@@ -241,7 +247,10 @@ static void note_node(struct build *b)
 static int commit_job(void *arg, struct fail *why)
 {
 	struct build *b = arg;
-	int r = FAULT_WHY(why, node_commit(b->sp->pool, b->node_fd, &b->node, why));
+	int r = node_meta_write(b->node_fd, b->meta, why);
+
+	if (r == 0)
+		r = FAULT_WHY(why, node_commit(b->sp->pool, b->node_fd, &b->node, why));
 
 	if (r == 0)
 		close_fd(&b->node_fd);

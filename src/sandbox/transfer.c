@@ -82,6 +82,7 @@ struct import {
 	char tenant[32];
 	int fd;
 	struct node node;
+	json_t *meta;	     /* what the stream says about the guest: anything */
 	struct tree_node *n; /* pinned */
 	checkpoint_done_fn *done;
 	void *arg;
@@ -98,6 +99,7 @@ static void import_end(struct import *m, const struct fail *why)
 	m->done(why->err ? NULL : &m->n->k, why, m->arg);
 	if (m->n)
 		tree_unpin(m->n);
+	json_decref(m->meta);
 	free(m);
 	nodes_collect(sp);
 }
@@ -119,7 +121,48 @@ static int import_job(void *arg, struct fail *why)
 	int r = FAULT_WHY(why, node_import(m->sp->pool, m->fd, NULL, &m->node, why));
 
 	close(m->fd);
+	if (r < 0)
+		return r;
+	r = node_meta_read(m->sp->pool, m->node.id, &m->meta, why);
+	if (r < 0)
+		(void)FAULT_WHY(NULL, node_remove(m->sp->pool, m->node.id, NULL));
 	return r;
+}
+
+static json_t *only_texts(json_t *o)
+{
+	json_t *out = json_object(), *v;
+	const char *key;
+
+	json_object_foreach(o, key, v)
+		if (out && json_is_string(v) && key[0] && !strchr(key, '=') && !str_has_ctl(str_of(key)))
+			json_object_set(out, key, v);
+	return out;
+}
+
+/* Of what a stream says, what core_guest() would have said. */
+static json_t *guest_from(json_t *meta)
+{
+	static const char *const texts[] = { "user", "workdir", "boot_token" }, *const numbers[] = { "memory", "vcpu", "disk", "template_version" },
+				 *const objects[] = { "env", "guest_env" };
+	json_t *g = json_object(), *v, *size;
+	const char *key;
+
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+		if (json_is_string(v = json_object_get(meta, texts[i])) && !str_has_ctl(str_of(json_string_value(v))))
+			json_object_set(g, texts[i], v);
+	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+		if (json_is_integer(v = json_object_get(meta, numbers[i])) && json_integer_value(v) >= 0)
+			json_object_set(g, numbers[i], v);
+	for (size_t i = 0; i < ARRAY_LEN(objects); i++)
+		if (json_is_object(v = json_object_get(meta, objects[i])))
+			json_object_set_new(g, objects[i], only_texts(v));
+	v = json_object();
+	json_object_foreach(json_object_get(meta, "tmpfs"), key, size)
+		if (key[0] == '/' && json_is_integer(size) && json_integer_value(size) > 0)
+			json_object_set(v, key, size);
+	json_object_set_new(g, "tmpfs", v);
+	return g;
 }
 
 /* A crash before its record is written leaves a node that no record names: the next start removes it. */
@@ -128,7 +171,7 @@ static void imported(void *arg, const struct fail *why)
 	struct import *m = arg;
 	const struct node *n = &m->node;
 	struct checkpoint k = { .kind = n->has_memory ? NODE_CHECKPOINT : NODE_SNAPSHOT, .vcpu = n->vcpus, .memory = n->has_memory ? n->memory : 0,
-				.disk = n->disk, .read_only = !n->disk, .own_bytes = n->own_bytes, .created_ns = real_ns() };
+				.disk = n->disk, .read_only = n->read_only, .own_bytes = n->own_bytes, .created_ns = real_ns() };
 	struct store_txn *t = NULL;
 	struct fail f = *why;
 
@@ -144,9 +187,14 @@ static void imported(void *arg, const struct fail *why)
 	COPY(k.kernel_digest, n->kernel.hex);
 	COPY(k.driver, n->driver);
 	COPY(k.driver_version, n->driver_version);
+	COPY(k.template, json_string_value(json_object_get(m->meta, "template")));
+	if (!str_is_name(str_of(k.template)))
+		k.template[0] = '\0';
 	m->n = tree_add(m->sp, &k);
 	if (m->n) {
 		COPY(m->n->initrd_digest, n->initrd.hex);
+		m->n->guest = guest_from(m->meta);
+		m->n->generation = json_integer_value(json_object_get(m->meta, "generation"));
 		m->n->digested = m->n->verified = true; /* every digest was compared on the way in */
 		m->n->there = true;
 		t = store_begin(m->sp->store);

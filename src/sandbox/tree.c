@@ -271,6 +271,17 @@ int tree_load(struct space *sp, const char *id, struct str body, struct fail *wh
 	return 0;
 }
 
+json_t *node_meta(const struct tree_node *n)
+{
+	json_t *meta = n->guest ? json_deep_copy(n->guest) : json_object();
+
+	if (meta) {
+		json_object_set_new(meta, "template", json_string(n->k.template));
+		json_object_set_new(meta, "generation", json_integer(n->generation));
+	}
+	return meta;
+}
+
 void tree_write(struct jw *w, const char *key, const struct checkpoint *k)
 {
 	jw_obj(w, key);

@@ -625,6 +625,22 @@ int node_commit(struct pool *p, int dirfd, const struct node *n, struct fail *wh
 	return file_write_atomic(dirfd, "node", n, sizeof(*n), 0600);
 }
 
+int node_meta_write(int dirfd, const json_t *meta, struct fail *why)
+{
+	autofree char *text = json_dumps(meta, JSON_COMPACT);
+
+	return file_write_atomic(dirfd, "meta", text, strlen(text), 0600);
+}
+
+int node_meta_read(struct pool *p, const char *id, json_t **out, struct fail *why)
+{
+	autoclose int all = nodes_dir(), dir = dir_open(all, id);
+	autofree char *text = NULL;
+
+	*out = dir >= 0 && file_read(dir, "meta", &text, 1 << 16) > 0 ? json_loads(text, 0, NULL) : NULL;
+	return 0;
+}
+
 int node_remove(struct pool *p, const char *id, struct fail *why)
 {
 	autoclose int all = nodes_dir();
@@ -669,12 +685,15 @@ int node_export(struct pool *p, const char *id, int out_fd, const struct progres
 int node_import(struct pool *p, int in_fd, const struct progress *pr, struct node *out, struct fail *why)
 {
 	autofree char *text = NULL;
+	autojson json_t *meta = NULL;
 	autoclose int dir = -1;
 
 	if (read_all(in_fd, &text, 100) != ID_LEN || node_read(p, text, out, why) < 0)
 		return fail_as(why, ERR_bad_checkpoint, "not a checkpoint");
 	dir = node_begin(p, out->id, why);
 	out->parent[0] = '\0';
+	if (node_meta_read(p, text, &meta, why) == 0 && meta && dir >= 0)
+		node_meta_write(dir, meta, why);
 	return dir < 0 ? dir : node_commit(p, dir, out, why);
 }
 

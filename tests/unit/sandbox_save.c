@@ -497,6 +497,8 @@ TEST(out_and_in_again)
 {
 	struct told x = { 0 };
 	struct took t = { 0 }, in = { 0 }, bad = { 0 };
+	autojson json_t *env = NULL;
+	struct ends e = { 0 };
 	struct sandbox *sb;
 	struct space *sp;
 	struct fail why;
@@ -506,7 +508,10 @@ TEST(out_and_in_again)
 	world("transfer");
 	sp = up();
 	REQUIRE(sp);
-	sb = one(sp);
+	env = json_pack("{s:s}", "WHO", "me");
+	create(sp, &(struct create_req){ .timeout_s = -1, .idle_timeout_s = -1, .env = env }, &e);
+	sb = get(sp, e.id);
+	REQUIRE(sb);
 	(void)take(sb, &(struct checkpoint_req){ .label = "x" }, &t);
 	snprintf(path, sizeof(path), "%s/stream", fake.dir);
 	checkpoint_export(sp, TENANT_DEFAULT, "x", open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600), on_value, &x);
@@ -520,6 +525,10 @@ TEST(out_and_in_again)
 	CHECK_STR(in.k.tenant, "other");
 	CHECK_STR(in.k.label, "x");
 	CHECK(in.k.memory == t.k.memory);
+	CHECK_STR(in.k.template, "base");
+	REQUIRE(tree_find(sp, in.k.id) && tree_find(sp, in.k.id)->guest);
+	CHECK_STR(json_string_value(json_object_get(json_object_get(tree_find(sp, in.k.id)->guest, "env"), "WHO")), "me");
+	CHECK(tree_find(sp, in.k.id)->generation > 0);
 	checkpoint_import(sp, "other", open("/dev/null", O_RDONLY | O_CLOEXEC), on_taken, &bad);
 	spin(&bad.n, NULL, 1, 5000);
 	CHECK_INT(bad.code, ERR_bad_checkpoint);
