@@ -176,6 +176,10 @@ int metrics_write(struct api *api, struct buf *b)
 	one(b, "space_creates_total", "counter", "Sandboxes created since the start.", (double)c.creates);
 	one(b, "space_create_failures_total", "counter", "Creates that failed.", (double)c.create_failures);
 	one(b, "space_kills_total", "counter", "Sandboxes killed.", (double)c.kills);
+	one(b, "space_checkpoints_total", "counter", "Checkpoints and snapshots written.", (double)c.checkpoints);
+	one(b, "space_suspends_total", "counter", "Sandboxes suspended.", (double)c.suspends);
+	one(b, "space_wakes_total", "counter", "Sandboxes woken from suspension.", (double)c.wakes);
+	one(b, "space_nodes", "gauge", "Nodes of the checkpoint tree.", (double)c.nodes);
 	one(b, "space_memory_reserved_bytes", "gauge", "Guest memory promised to sandboxes.",
 	    (double)c.memory_reserved);
 	one(b, "space_memory_limit_bytes", "gauge", "Guest memory that may be promised.", (double)c.memory_limit);

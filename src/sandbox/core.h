@@ -74,7 +74,8 @@ struct space {
 	struct tree_node **node_hash; /* NODE_BUCKETS of them */
 	bool nodes_sorted, verifying;
 	struct later *verify;
-	int64_t retained_ns;
+	int64_t retained_ns, disks_ns, disks_at_ns;
+	bool rewriting;
 	uint64_t checkpoints, suspends, wakes;
 
 	struct link templates, nodes, builds, children, sources, ready, operations, subs, keys;
@@ -422,6 +423,7 @@ void nodes_collect(struct space *sp); /* removes what nothing needs: templates' 
 
 /* upkeep.c: digests are computed and looked at in the background */
 void verify_watch(struct space *sp);
+void upkeep(struct space *sp); /* one step of it, as the timer takes it */
 void verify_soon(struct tree_node *n); /* something was started from it: its digests are compared once */
 
 /* --- save.c: writing a node from a machine. Freeze, save, /init with the same identity; a guest that does not answer is saved as it stands --- */

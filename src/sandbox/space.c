@@ -171,6 +171,11 @@ void space_count(struct space *sp, struct space_counts *out)
 	out->creates = sp->creates;
 	out->create_failures = sp->create_failures;
 	out->kills = sp->kills;
+	out->checkpoints = sp->checkpoints;
+	out->suspends = sp->suspends;
+	out->wakes = sp->wakes;
+	link_each_safe(l, next, &sp->nodes)
+		out->nodes += container_of(l, struct tree_node, link)->there;
 	out->memory_reserved = sp->memory_reserved;
 	out->memory_limit = sp->memory_limit;
 	out->slots_ready = slots_ready(sp->slots);

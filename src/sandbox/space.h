@@ -256,6 +256,8 @@ bool key_any(struct space *sp);
 struct space_counts {
 	unsigned sandboxes[SANDBOX_STATES];
 	uint64_t creates, create_failures, kills;
+	uint64_t checkpoints, suspends, wakes; /* snapshots and branches' nodes are among the checkpoints; wakes from suspension */
+	unsigned nodes;
 	uint64_t memory_reserved, memory_limit;
 	unsigned slots_ready, monitors_ready;
 };

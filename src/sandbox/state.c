@@ -282,7 +282,8 @@ void core_move(struct sandbox_core *c, enum sandbox_state to, const char *reason
 	struct tree_node *n;
 
 	assert(first || state_may(c->state, to));
-	if (to == SANDBOX_RUNNING && c->state == SANDBOX_CREATING && (n = tree_find(c->sp, c->sb.node)))
+	/* What it came from is looked at in the background, once. */
+	if (to == SANDBOX_RUNNING && (n = tree_find(c->sp, c->state == SANDBOX_CREATING ? c->sb.node : c->sb.checkpoint)))
 		verify_soon(n);
 	set_state(c, to);
 	if (reason)

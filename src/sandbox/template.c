@@ -361,6 +361,13 @@ void variant_get(struct tmpl *t, unsigned vcpu, uint64_t memory, bool read_only,
 	struct fail why = { 0 };
 
 	if (v && v->node[0]) {
+		struct tree_node *n = tree_find(t->sp, v->node);
+
+		if (n && n->k.damaged[0]) {
+			fail_as(&why, ERR_checkpoint_damaged, "template %s is damaged: %s of checkpoint %s", t->t.name, n->k.damaged, n->k.id);
+			fail_remedy(&why, "build it again: space template build %s", t->t.name);
+			v = NULL;
+		}
 		fn(v, &why, arg);
 		return;
 	}

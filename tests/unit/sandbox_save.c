@@ -493,6 +493,49 @@ TEST(a_damaged_checkpoint_is_told_and_refused)
 	down(sp);
 }
 
+TEST(upkeep_makes_digests_and_compares_them_and_keeps_to_the_retention)
+{
+	struct took a = { 0 }, b = { 0 };
+	struct ends e = { 0 };
+	struct sandbox *sb;
+	struct space *sp;
+	struct fail why;
+
+	world("upkeep");
+	cfg.retention_s = 3600;
+	sp = up();
+	REQUIRE(sp);
+	sb = one(sp);
+	(void)take(sb, &(struct checkpoint_req){ .label = "a" }, &a);
+	upkeep(sp);
+	wait_ms(50);
+	CHECK_INT(fake.digests, 0); /* it is new */
+	tree_find(sp, a.k.id)->k.created_ns -= 60 * NS_PER_S;
+	upkeep(sp);
+	wait_ms(50);
+	CHECK_INT(fake.digests, 1);
+	CHECK(tree_find(sp, a.k.id)->digested && !tree_find(sp, a.k.id)->verified);
+	create(sp, &(struct create_req){ .checkpoint = "a", .timeout_s = -1, .idle_timeout_s = -1 }, &e);
+	CHECK_INT(e.ok, 1);
+	upkeep(sp);
+	wait_ms(50);
+	CHECK(tree_find(sp, a.k.id)->verified); /* once it was used */
+	(void)take(sb, &(struct checkpoint_req){ .label = "b" }, &b);
+	tree_find(sp, a.k.id)->k.created_ns -= 7200 * NS_PER_S;
+	sp->retained_ns = 0;
+	upkeep(sp);
+	wait_ms(50);
+	CHECK(find(sp, "a", &why) && find(sp, "b", &why)); /* somebody lives on it */
+	kill_it(sp, e.id);
+	sp->retained_ns = 0;
+	upkeep(sp);
+	wait_ms(50);
+	CHECK(!find(sp, "a", &why) && find(sp, "b", &why));
+	kill_it(sp, sb->id);
+	cfg.retention_s = 0;
+	down(sp);
+}
+
 TEST(out_and_in_again)
 {
 	struct told x = { 0 };
