@@ -132,7 +132,9 @@ int cgroup_make(const char *id, const struct cgroup_limits *l, int fds[CGROUP_MA
 		if (r >= 0)
 			r = set_limits(dirfd, i, l);
 		if (r == 0) {
-			got[k] = openat(dirfd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+			/* The keeper has one thread, and in v1 a thread may join alone: to move a whole process the kernel stops every fork
+			 * of the host and waits 7 ms for that. */
+			got[k] = openat(dirfd, unified() ? "cgroup.procs" : "tasks", O_WRONLY | O_CLOEXEC);
 			if (got[k] < 0)
 				r = -errno;
 			else

@@ -12,7 +12,7 @@ struct cgroup_limits {
 	unsigned cpus;		/* weight: 100 for each */
 };
 
-/* Makes it and opens its cgroup.procs files: *n descriptors for the caller to close. -EEXIST is not an error: what an earlier
+/* Makes it and opens the files by which a process of one thread joins it, writing "0": *n descriptors for the caller to close. -EEXIST is not an error: what an earlier
  * monitor of that id left behind is taken over. */
 int cgroup_make(const char *id, const struct cgroup_limits *l, int fds[CGROUP_MAX_FDS], unsigned *n, struct fail *why);
 

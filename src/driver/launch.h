@@ -12,7 +12,7 @@ struct launch {
 	uid_t uid;
 	uint64_t fsize;			/* no file that it writes may grow past this */
 	bool kvm;			/* give it /dev/kvm */
-	const int *cgroup_fds;		/* cgroup.procs files to be written before it runs */
+	const int *cgroup_fds;		/* of cgroup_make(), to be written before it runs */
 	unsigned ncgroup;
 	int console_fd;			/* the keeper's end of the console */
 	const int *fds;			/* QEMU's, placed from LAUNCH_FD_FIRST on in this order */
