@@ -203,7 +203,10 @@ static int through_agent(struct way *w, int timeout_ms, struct fail *why)
 		return steal_fd(&fd);
 	if (r == 502)
 		return fail_as(why, ERR_port_closed, "nothing listens on port %d in the sandbox", w->port);
-	fail_as(why, ERR_agent_unreachable, "the agent inside the sandbox opened no port: %s", r < 0 ? strerror(-r) : "it refused");
+	if (r < 0)
+		fail_as(why, ERR_agent_unreachable, "the agent inside the sandbox opened no port: %s", strerror(-r));
+	else
+		fail_as(why, ERR_agent_unreachable, "the agent inside the sandbox opened no port: it answers %d", r);
 	return r == 503 ? -EAGAIN : why->err;
 }
 
@@ -216,8 +219,10 @@ static int port_connect(void *arg, struct fail *why)
 
 	/* An agent that is frozen for a checkpoint says so, for a moment. */
 	if (r == -ECONNREFUSED)
-		while ((r = through_agent(w, timeout_ms, why)) == -EAGAIN && mono_ms() < end)
+		while ((r = through_agent(w, timeout_ms, why)) == -EAGAIN && mono_ms() < end) {
+			*why = (struct fail){ 0 };
 			usleep(20000);
+		}
 	else if (r < 0)
 		r = fail_as(why, ERR_agent_unreachable, "the sandbox's network does not answer: %s", strerror(-r));
 	atomic_fetch_sub(&waiting, 1);
