@@ -19,6 +19,7 @@
 
 #define FILES_WANTED 262144
 #define GRACE_MS 1000	 /* for answers under way, when we stop */
+#define LOG_MAX (64 * MIB) /* of a file that our log goes to */
 
 struct daemon {
 	uv_loop_t loop;
@@ -428,6 +429,7 @@ int main(int argc, char **argv)
 	enum mode mode;
 
 	log_set_program("spaced");
+	log_set_limit(LOG_MAX);
 	config_defaults(&d.cfg);
 	mode = options(&d.cfg, argc, argv);
 	if (mode == MODE_DONE || mode == MODE_BAD)

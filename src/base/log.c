@@ -2,8 +2,11 @@
  * of several threads or processes never mix. */
 #include "base/log.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/str.h"
@@ -13,6 +16,9 @@
 static enum log_level max_level = LOG_LEVEL_INFO;
 static bool as_json;
 static char program[32] = "space";
+static uint64_t limit;
+static atomic_uint lines; /* since the file was looked at */
+static atomic_flag cutting = ATOMIC_FLAG_INIT;
 
 static const char *const level_names[] = { "error", "warning", "info", "debug" };
 
@@ -29,6 +35,52 @@ void log_set_json(bool on)
 void log_set_program(const char *name)
 {
 	snprintf(program, sizeof(program), "%s", name);
+}
+
+void log_set_limit(uint64_t bytes)
+{
+	limit = bytes;
+}
+
+/* The latest half moves to the beginning, from the start of a line on. By a descriptor of its own: stderr's appends. */
+static void cut(off_t size)
+{
+	static char buf[64 * 1024];
+	off_t from = size - (off_t)(limit / 2), to = 0;
+	int fd = open("/proc/self/fd/2", O_RDWR | O_CLOEXEC);
+	bool whole = false;
+	ssize_t n;
+
+	if (fd < 0)
+		return;
+	while ((n = pread(fd, buf, sizeof(buf), from)) > 0) {
+		char *at = whole ? buf : memchr(buf, '\n', (size_t)n);
+
+		from += n;
+		if (!at)
+			continue;
+		at += !whole;
+		whole = true;
+		n = pwrite(fd, at, (size_t)(buf + n - at), to);
+		if (n < 0)
+			break;
+		to += n;
+	}
+	if (ftruncate(fd, to) < 0) {
+		/* it grows on; there is nobody to be told */
+	}
+	close(fd);
+}
+
+static void bound(void)
+{
+	struct stat st;
+
+	if (!limit || atomic_fetch_add(&lines, 1) % 256 || atomic_flag_test_and_set(&cutting))
+		return;
+	if (fstat(STDERR_FILENO, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size > limit)
+		cut(st.st_size);
+	atomic_flag_clear(&cutting);
 }
 
 /* Copies MSG into OUT: control bytes and what is not UTF-8 as \xNN (\u00NN in JSON). Cut where OUT
@@ -85,6 +137,7 @@ void log_at(enum log_level level, const char *fmt, ...)
 		ssize_t r = write(STDERR_FILENO, line, MIN((size_t)n, sizeof(line) - 1));
 
 		(void)r; /* a log that can't be written has nobody to be told */
+		bound();
 	}
 	errno = saved;
 }
