@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "sandbox/core.h"
 
-#define FROZEN_MS 4000 /* a connect waits for a checkpoint that is being taken, if not too many wait */
+#define FROZEN_MS 12000 /* a connect waits for a checkpoint that is being taken, if not too many wait; freezing the file systems may take 10 s */
 #define PORTS_MAX 256	     /* a sandbox; the one unused for longest makes room */
 #define PATIENT_MAX 6	     /* connects that wait in full at the same time; there are 16 worker threads for all */
 #define IMPATIENT_MS 100
