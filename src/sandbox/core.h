@@ -305,6 +305,7 @@ struct turn {
 	struct machine *m;	 /* the one it had then, or NULL: jobs of one sandbox come one after another, so it is there for the turn's own */
 	sandbox_done_fn *done;
 	void *arg;
+	unsigned pending;	   /* of what goes side by side */
 	struct waiter *joined;	 /* who asked for the same meanwhile */
 	struct tree_node *node;	 /* pinned, where there is one */
 	struct fail why;	 /* the answer, where steps come between */

@@ -373,7 +373,7 @@ static int check_sizes(const struct create *k, const struct checkpoint *n, struc
 		fail_as(why, ERR_bad_request, "tmpfs: those of checkpoint %s are mounted already", n->id);
 	else
 		return 0;
-	return fail_remedy(why, "leave that out, or boot its disk: space create --from ID --disk"), why->err;
+	return fail_remedy(why, "leave that out, or boot its disk: space create --from ID --disk-only"), why->err;
 }
 
 static int refuse_while_stopping(struct space *sp, struct fail *why)

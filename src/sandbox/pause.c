@@ -124,20 +124,32 @@ static int resume_job(void *arg, struct fail *why)
 	return FAULT_WHY(why, m->sp->drv->resume(m->vm, why));
 }
 
+/* The record goes to the disk while the guest is told; it runs already. */
+static void awake(struct turn *t, const struct fail *why)
+{
+	struct fail f;
+
+	if (why->err && !t->why.err)
+		t->why = *why;
+	if (--t->pending)
+		return;
+	f = t->why;
+	turn_end(t, &f);
+}
+
+static void awake_stored(void *arg, const struct fail *why)
+{
+	awake(arg, why);
+}
+
 /* Its clock stood still with it. A guest that cannot be told so (its network may be down) goes on all the same: it is the one it was. */
 static void clock_told(const struct fail *why, void *arg)
 {
 	struct turn *t = arg;
-	struct sandbox_core *c = t->c;
 
-	if (c->ending) {
-		turn_end(t, why);
-		return;
-	}
-	c->sb.reason[0] = '\0'; /* why it stood still is over */
-	if (why->err)
-		log_warning("sandbox %s: awake, but its clock was not set: %s", c->sb.id, why->msg);
-	core_move(c, SANDBOX_RUNNING, NULL, written, t);
+	if (why->err && !t->c->ending)
+		log_warning("sandbox %s: awake, but its clock was not set: %s", t->c->sb.id, why->msg);
+	awake(t, &(struct fail){ 0 });
 }
 
 static void resume_done(void *arg, const struct fail *why)
@@ -147,6 +159,9 @@ static void resume_done(void *arg, const struct fail *why)
 
 	if (turn_failed(t, why, SANDBOX_PAUSED))
 		return;
+	c->sb.reason[0] = '\0'; /* why it stood still is over */
+	t->pending = 2;
+	core_move(c, SANDBOX_RUNNING, NULL, awake_stored, t);
 	identity_send(c, false, WAKE_INIT_MS, clock_told, t);
 }
 
