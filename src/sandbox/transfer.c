@@ -107,12 +107,15 @@ static void import_end(struct import *m, const struct fail *why)
 static void import_recorded(void *arg, const struct fail *why)
 {
 	struct import *m = arg;
+	struct space *sp = m->sp;
 
 	if (!why->err)
 		m->n->there = true;
 	else
 		m->n->removing = true; /* nobody has heard of it */
 	import_end(m, why);
+	sp->jobs--;
+	space_check_gone(sp);
 }
 
 static int import_job(void *arg, struct fail *why)
@@ -205,6 +208,7 @@ static void imported(void *arg, const struct fail *why)
 		m->n->there = false; /* until the record is */
 	}
 	if (t) {
+		m->sp->jobs++; /* the daemon does not stop before it has come back */
 		FAULT_VOID(store_commit(t, import_recorded, m));
 		return;
 	}

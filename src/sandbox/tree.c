@@ -317,9 +317,15 @@ static void removal_end(struct removal *r, const struct fail *why)
 	space_check_gone(sp);
 }
 
+/* The daemon does not stop while a commit is to come back to us: it is counted as a job is. */
 static void unrecorded(void *arg, const struct fail *why)
 {
-	removal_end(arg, why);
+	struct removal *r = arg;
+	struct space *sp = r->n->sp;
+
+	removal_end(r, why);
+	sp->jobs--;
+	space_check_gone(sp);
 }
 
 static void files_gone(void *arg, const struct fail *why)
@@ -332,6 +338,7 @@ static void files_gone(void *arg, const struct fail *why)
 		return;
 	}
 	(void)store_del(t, "node", r->n->k.id);
+	r->n->sp->jobs++;
 	FAULT_VOID(store_commit(t, unrecorded, r));
 }
 
@@ -346,11 +353,14 @@ static int remove_job(void *arg, struct fail *why)
 static void marked(void *arg, const struct fail *why)
 {
 	struct removal *r = arg;
+	struct space *sp = r->n->sp;
 
 	if (why->err)
 		removal_end(r, why);
 	else
-		space_job(r->n->sp, NULL, remove_job, files_gone, r);
+		space_job(sp, NULL, remove_job, files_gone, r);
+	sp->jobs--;
+	space_check_gone(sp);
 }
 
 /* The record says so first: what was begun is finished by the next start, and nobody is given a node whose files are half gone. */
@@ -388,6 +398,7 @@ void tree_remove(struct tree_node *n, void (*done)(const struct fail *why, void 
 	}
 	if (there)
 		(void)tree_put(n, t);
+	sp->jobs++;
 	FAULT_VOID(store_commit(t, marked, r));
 }
 

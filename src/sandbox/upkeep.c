@@ -30,9 +30,12 @@ static void note(struct tree_node *n)
 static void event_published(void *arg, const struct fail *why)
 {
 	void **v = arg;
+	struct space *sp = v[0];
 
-	event_publish(v[0], v[1], !why->err);
+	event_publish(sp, v[1], !why->err);
 	free(v);
+	sp->jobs--;
+	space_check_gone(sp);
 }
 
 /* Nothing more is started from it; what runs already has read its pages and goes on. */
@@ -65,6 +68,7 @@ static void damaged(struct tree_node *n, const char *where)
 	buf_clear(&b);
 	v[0] = sp;
 	v[1] = ev;
+	sp->jobs++; /* the daemon does not stop before it has come back */
 	FAULT_VOID(store_commit(t, event_published, v));
 }
 
