@@ -34,7 +34,7 @@ struct agent {
 	bool ready;  /* the first one has come */
 	bool frozen; /* /freeze came after it: nothing but /init is served */
 	int64_t generation;
-	char id[64], machine_id[33];
+	char id[64], machine_id[33], hostname[64];
 	char token[257]; /* "": open */
 	json_t *env;	 /* object of strings: the global environment */
 	char default_user[USER_NAME_MAX];

@@ -185,10 +185,17 @@ int identity_marks(const char *id, const char *template_id)
 	} marks[] = { { "/run/e2b/.E2B_SANDBOX" }, { "/run/e2b/.E2B_SANDBOX_ID" },
 		{ "/run/e2b/.E2B_TEMPLATE_ID" } };
 	const char *text[] = { "true", id, template_id };
+	static char written[256];
+	char all[256];
 	int r = 0;
 
+	snprintf(all, sizeof(all), "%s/%s", id ? id : "", template_id ? template_id : "");
+	if (!strcmp(all, written))
+		return 0;
 	for (unsigned i = 0; i < ARRAY_LEN(marks) && r == 0; i++)
 		r = text[i] ? put_in_place(marks[i].path, str_of(text[i]), 0444) : 0;
+	if (r == 0)
+		memcpy(written, all, sizeof(written));
 	return r;
 }
 

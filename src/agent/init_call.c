@@ -122,9 +122,10 @@ static int apply_machine(struct init_req *q, struct fail *why)
 
 	if (q->diskBytes)
 		r = identity_grow_disk((uint64_t)q->diskBytes, why);
-	if (r == 0 && q->hostname)
+	/* The same machine goes on after a pause or a save: what is written already is left alone. */
+	if (r == 0 && q->hostname && strcmp(q->hostname, agent.hostname))
 		r = identity_hostname(q->hostname, why);
-	if (r == 0 && q->machine_id)
+	if (r == 0 && q->machine_id && strcmp(q->machine_id, agent.machine_id))
 		r = identity_machine_id(q->machine_id, why);
 	if (r == 0 && q->caBundle)
 		r = identity_ca(str_of(q->caBundle), why);
@@ -177,6 +178,8 @@ static int apply(struct init_req *q, struct fail *why)
 	}
 	if (q->machine_id)
 		snprintf(agent.machine_id, sizeof(agent.machine_id), "%s", q->machine_id);
+	if (q->hostname)
+		snprintf(agent.hostname, sizeof(agent.hostname), "%s", q->hostname);
 	snprintf(agent.token, sizeof(agent.token), "%s", q->accessToken ? q->accessToken : "");
 	if (q->defaultUser)
 		snprintf(agent.default_user, sizeof(agent.default_user), "%s", q->defaultUser);

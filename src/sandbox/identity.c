@@ -242,11 +242,12 @@ static json_t *message(struct init_call *i)
 		      first && !c->continues && c->sb.read_only, "fresh", first, "keepProcesses", c->continues);
 	if (!j)
 		return NULL;
-	if (c->guest_env)
+	/* One that only goes on has these already: reading them again is a good part of what it does here. */
+	if (first && c->guest_env)
 		json_object_set(j, "envVars", c->guest_env);
-	if (c->user[0])
+	if (first && c->user[0])
 		json_object_set_new(j, "defaultUser", json_string(c->user));
-	if (c->workdir[0])
+	if (first && c->workdir[0])
 		json_object_set_new(j, "defaultWorkdir", json_string(c->workdir));
 	/* Mounts are made once; what is in them stays over a pause, a checkpoint or a restart of ours. */
 	if (first && !c->continues && c->tmpfs && json_object_size(c->tmpfs))
