@@ -1,8 +1,8 @@
 /* core.c - goes through operations, points and ways to strike, one child a turn; see faults.h.
  *
- * usage: faults_core [--seed N] [--times N] [--long N] [--dir DIR] [--points FILE] [OPERATION…]
+ * usage: faults_core [--seed N] [--times N] [--long N] [--dir DIR] [--points FILE] [--quick 1] [OPERATION…]
  *
- * --times: each point that was met is killed at least so often (20). --long: that many deaths at points and numbers drawn at random, after the
+ * --quick: every pass is killed at, of the other ways to strike a quarter. --times: each point that was met is killed at least so often (20). --long: that many deaths at points and numbers drawn at random, after the
  * rest. --points: the names of scripts/fault-points --list; those of the rooms under test that were never struck are named at the end. */
 #include <dirent.h>
 #include <fcntl.h>
@@ -19,6 +19,7 @@
 #include "faults.h"
 #include "sandbox_fake.h"
 
+#define MEMORY (2 * MIB)
 #define TURN_S 60 /* a child that takes longer hangs */
 
 struct model *model;
@@ -58,19 +59,22 @@ static void put(const char *path, const char *text)
 	close(fd);
 }
 
+static struct digest image, kernel, initrd;
+
 static void make_node(struct pool *p, char id[24])
 {
-	struct node n = { .driver = "fake", .driver_version = "fake 1", .vcpus = 1, .memory = 512 * MIB, .disk = 64 * MIB, .has_memory = true,
+	struct node n = { .driver = "fake", .driver_version = "fake 1", .vcpus = 1, .memory = MEMORY, .disk = 64 * MIB, .has_memory = true,
 			  .agent_protocol = AGENT_PROTOCOL };
 	struct fail why = { 0 };
 	char path[400];
 	int fd = node_begin(p, n.id, &why);
 
-	memset(n.image.hex, 'a', 64);
-	memset(n.kernel.hex, 'b', 64);
-	memset(n.initrd.hex, 'c', 64);
+	n.image = image;
+	n.kernel = kernel;
+	n.initrd = initrd;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d/memory", fd);
 	put(path, "the template's");
+	(void)!truncate(path, MEMORY);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d/disk", fd);
 	put(path, "the template's");
 	if (truncate(path, 64 * MIB) < 0 || node_commit(p, fd, &n, &why) < 0) {
@@ -81,11 +85,30 @@ static void make_node(struct pool *p, char id[24])
 	memcpy(id, n.id, sizeof(n.id));
 }
 
+/* pool/FOLDER/DIGEST with that ending, as it is found by its digest. */
+static void put_by_digest(struct digest *d, const char *folder, const char *ending, const char *text)
+{
+	char path[400], to[400];
+	autoclose int fd = -1;
+
+	snprintf(path, sizeof(path), "%s/pool/%s/new", cfg.state_dir, folder);
+	put(path, text);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || file_sha256(fd, d->hex) < 0)
+		exit(1);
+	snprintf(to, sizeof(to), "%s/pool/%s/%s", cfg.state_dir, folder, d->hex);
+	if (ending[0] == '/')
+		mkdir(to, 0700);
+	strcat(to, ending);
+	if (rename(path, to) < 0)
+		exit(1);
+}
+
 /* Everything that a start from a node opens, and a pool that copies: what a clone does otherwise is the business of tests/unit/image_pool.c. */
 static void make_world(void)
 {
 	static const char *const folders[] = { "state/pool/images", "state/pool/kernels", "state/pool/initrds", "run" };
-	char path[400], hex[65] = "";
+	char path[400], text[400];
 
 	snprintf(cfg.state_dir, sizeof(cfg.state_dir), "%s/state", dir);
 	snprintf(cfg.run_dir, sizeof(cfg.run_dir), "%s/run", dir);
@@ -94,17 +117,13 @@ static void make_world(void)
 		if (mkdir_p(path, 0755) < 0)
 			exit(1);
 	}
-	memset(hex, 'a', 64);
-	snprintf(path, sizeof(path), "%s/pool/images/%s.erofs", cfg.state_dir, hex);
-	put(path, "an image");
-	memset(hex, 'b', 64);
-	snprintf(path, sizeof(path), "%s/pool/kernels/%s", cfg.state_dir, hex);
-	mkdir(path, 0700);
-	snprintf(path, sizeof(path), "%s/pool/kernels/%s/vmlinux", cfg.state_dir, hex);
-	put(path, "a kernel");
-	memset(hex, 'c', 64);
-	snprintf(path, sizeof(path), "%s/pool/initrds/%s.cpio", cfg.state_dir, hex);
-	put(path, "an initramfs");
+	put_by_digest(&image, "images", ".erofs", "an image");
+	put_by_digest(&kernel, "kernels", "/vmlinux", "a kernel");
+	put_by_digest(&initrd, "initrds", ".cpio", "an initramfs");
+	snprintf(text, sizeof(text), "{\"format\":1,\"digest\":\"sha256:%s\",\"bytes\":8,\"created_at\":\"2026-01-01T00:00:00Z\",\"user\":\"\",\"workdir\":\"\"}",
+		 image.hex);
+	snprintf(path, sizeof(path), "%s/pool/images/%s.json", cfg.state_dir, image.hex);
+	put(path, text);
 }
 
 static void make_config(void)
@@ -137,10 +156,9 @@ static bool make_template(struct space *sp)
 
 	make_node(sp->pool, node_id);
 	snprintf(text, sizeof(text),
-		 "{\"name\":\"base\",\"tenant\":\"default\",\"version\":1,\"image\":\"%.*s\",\"kernel\":\"%.*s\",\"disk\":67108864,\"created_ns\":1,"
-		 "\"env\":{},\"variants\":[{\"vcpu\":1,\"memory\":536870912,\"read_only\":false,\"node\":\"%s\",\"generation\":5,\"bytes\":1}]}",
-		 64, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 64,
-		 "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb", node_id);
+		 "{\"name\":\"base\",\"tenant\":\"default\",\"version\":1,\"image\":\"%s\",\"kernel\":\"%s\",\"disk\":67108864,\"created_ns\":1,"
+		 "\"env\":{},\"variants\":[{\"vcpu\":1,\"memory\":2097152,\"read_only\":false,\"node\":\"%s\",\"generation\":5,\"bytes\":1}]}",
+		 image.hex, kernel.hex, node_id);
 	if (template_load(sp, str_of(text), &why) < 0 || tree_load(sp, node_id, STR("{}"), &why) < 0) {
 		complain("template: %s", why.msg);
 		return false;
@@ -179,7 +197,7 @@ static void on_strike(const char *point)
 {
 	unsigned i;
 
-	model->fired = true;
+	model->fired = struck_here = true;
 	model->loss |= model->mode == MODE_MONITOR || model->mode == MODE_BOTH;
 	snprintf(model->point, sizeof(model->point), "%s", point);
 	for (i = 0; i < model->npoints && strcmp(model->points[i].name, point); i++)
@@ -209,11 +227,14 @@ static void child(const struct round *t)
 	struct fail why = { 0 };
 	struct space *sp;
 
+	signal(SIGTERM, SIG_DFL);
+	signal(SIGINT, SIG_DFL);
 	log_set_level(LOG_LEVEL_INFO);
 	if (!getenv("FAULTS_LOG"))
 		(void)!freopen("/dev/null", "w", stderr); /* what is complained of goes to stdout */
 	alarm(TURN_S);
 	fake_init(dir);
+	fake.memory = MEMORY;
 	fault_tell(on_strike);
 	rule_of(t, rule, sizeof(rule));
 	if (t->op == OP_START) { /* what was under way before it stays so */
@@ -247,11 +268,8 @@ static void child(const struct round *t)
 	fault_rules(NULL);
 	if (model->fired)
 		verify(sp, false);
-	model->op = OP_NONE;
-	model->target[0] = model->node_id[0] = '\0';
 	if (model->fired && t->pass % 2 == 0)
-		op_run(sp, OP_STOP);
-	model->op = OP_NONE;
+		op_stop(sp);
 	_exit(0);
 }
 
@@ -292,11 +310,16 @@ static void look(void)
 	go(&t);
 }
 
+static bool quick; /* every pass is killed at; of the other ways to strike some */
+
 /* From the first pass to the last, until nothing strikes any more. */
 static unsigned walk(enum op op, enum mode mode, unsigned long step, const char *point, const char *err, bool onwards)
 {
 	struct round t = { .op = op, .mode = mode, .point = point, .err = err, .onwards = onwards };
 	unsigned n = 0;
+
+	if (quick && mode != MODE_KILL)
+		step *= 4;
 
 	for (t.pass = 1 + (step > 1 ? draw(step) : 0); t.pass < 100000; t.pass += step) {
 		/* A start is struck on the way back from another death. */
@@ -403,6 +426,13 @@ static void clean(void)
 	rm_rf(AT_FDCWD, dir);
 }
 
+/* The parent does next to nothing but wait for a child, so that this may be done here. */
+static void interrupted(int sig)
+{
+	clean();
+	_exit(1);
+}
+
 static bool wanted(const char *name, char **names, int n)
 {
 	for (int i = 0; i < n; i++)
@@ -420,7 +450,9 @@ int main(int argc, char **argv)
 	int64_t t0 = mono_ms();
 
 	for (; at + 1 < argc && !strncmp(argv[at], "--", 2); at += 2) {
-		if (!strcmp(argv[at], "--seed"))
+		if (!strcmp(argv[at], "--quick"))
+			quick = atoi(argv[at + 1]);
+		else if (!strcmp(argv[at], "--seed"))
 			seed = strtoull(argv[at + 1], NULL, 10);
 		else if (!strcmp(argv[at], "--times"))
 			times = (unsigned)atoi(argv[at + 1]);
@@ -441,6 +473,8 @@ int main(int argc, char **argv)
 	snprintf(dir, sizeof(dir), "%s/space-faults-XXXXXX", base);
 	if (model == MAP_FAILED || !mkdtemp(dir))
 		return 1;
+	signal(SIGTERM, interrupted);
+	signal(SIGINT, interrupted);
 	make_config();
 	make_world();
 	for (int op = OP_START; op < OPS; op++)

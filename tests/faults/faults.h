@@ -54,6 +54,7 @@ struct model {
 	unsigned npoints;
 };
 extern struct model *model;
+extern bool struck_here; /* a rule struck in this very process */
 extern struct config cfg;
 extern uv_loop_t loop;
 
@@ -74,6 +75,7 @@ void write_content(const char *id, const char *text);
 
 /* ops.c */
 void op_run(struct space *sp, enum op op);
+void op_stop(struct space *sp); /* in peace */
 bool op_prepare(struct space *sp, enum op op); /* makes what the operation needs; false if that failed */
 void tidy(struct space *sp);		      /* ends what is more than a turn needs */
 

@@ -247,6 +247,15 @@ void op_run(struct space *sp, enum op op)
 	/* A node that a suspended sandbox lies in is not removed. */
 	if (!await(sp) && !fault_fired() && (op != OP_REMOVE || answer.why.code != ERR_busy))
 		complain("failed without a cause: %s", answer.why.msg);
+	if (answer.ok) /* else it may have been done or not */
+		model->op = OP_NONE;
+}
+
+void op_stop(struct space *sp)
+{
+	answer = (struct answer){ 0 };
+	space_stop(sp, on_gone, NULL);
+	(void)await(sp);
 }
 
 /* --- what an operation needs --- */
