@@ -43,6 +43,9 @@ static const struct key keys[] = {
 	{ NULL, "uid_base", KEY_UINT, AT(uid_base), 0, 4000000000.0, NULL,
 	  "Each monitor runs as a uid of its own from here on; 0: 200000, or with another state directory a number made of its name" },
 	{ NULL, "max_sandboxes", KEY_UINT, AT(max_sandboxes), 1, 2000, NULL, "More are refused with no_capacity" },
+	{ NULL, "share", KEY_WORD, AT(share), 0, 0, "tenant|host",
+	  "Sandboxes of one tenant share the memory pages of what they were started from; host: all of them do, which saves memory, and lets one tenant "
+	  "find out by timing what pages another one uses" },
 	{ NULL, "retention", KEY_SECONDS, AT(retention_s), 0, 100 * 366.0 * 86400, NULL,
 	  "Checkpoints and snapshots of every tenant that nothing needs are removed when they are older than this; 0: never" },
 	{ NULL, "output_keep", KEY_SIZE, AT(output_keep), 4096, 64.0 * MIB, NULL, "Output kept of each stream of a process" },
@@ -62,7 +65,7 @@ void config_defaults(struct config *c)
 		.state_dir = "/var/lib/space", .run_dir = "/run/space", .config_file = DEFAULT_FILE,
 		.libexec_dir = "/usr/local/libexec/space", .listen = "127.0.0.1:7070", .domain = "localhost",
 		.log_level = "info", .socket_group = "space", .accel = "auto", .overcommit = 1.5, .ready_monitors = 2,
-		.ready_slots = 4, .uid_base = 0, .max_sandboxes = 1000, .template = "base", .vcpu = 1,
+		.share = "tenant", .ready_slots = 4, .uid_base = 0, .max_sandboxes = 1000, .template = "base", .vcpu = 1,
 		.memory = 512 * MIB, .disk = 5 * GIB, .timeout_s = 300, .max_timeout_s = 0, .output_keep = 1 * MIB,
 	};
 }

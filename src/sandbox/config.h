@@ -33,6 +33,7 @@ struct config {
 	unsigned vcpu;
 	uint64_t memory, disk;
 	int64_t timeout_s, idle_timeout_s, max_timeout_s;
+	char share[8];			/* share: tenant | host: between whom the memory pages of a template or checkpoint are shared */
 	int64_t retention_s;		/* retention: checkpoints and snapshots that nothing needs go when they are older; 0: they stay */
 	uint64_t output_keep;		/* output_keep: 1M of each process's output */
 };

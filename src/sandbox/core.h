@@ -145,7 +145,7 @@ struct source {
 	struct link link;
 	struct space *sp;
 	unsigned refs;
-	char tenant[32]; /* memory pages are shared within a tenant only */
+	char tenant[32]; /* memory pages are shared within a tenant only; empty: between all, where the configuration says so */
 	struct node node;
 	bool template; /* a template's: says what helps when it does not fit this host */
 	bool loaded;

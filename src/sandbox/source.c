@@ -247,7 +247,8 @@ static struct source *source_new(struct space *sp, const char *tenant, const cha
 
 void source_get(struct space *sp, const char *tenant, const char *node, source_fn *fn, void *arg)
 {
-	struct source *s = find_any(sp, tenant, node);
+	const char *whose = strcmp(sp->cfg.share, "host") ? tenant : "";
+	struct source *s = find_any(sp, whose, node);
 	struct source_wait *w;
 	struct fail why = { 0 };
 	bool fresh = !s;
@@ -258,7 +259,7 @@ void source_get(struct space *sp, const char *tenant, const char *node, source_f
 	}
 	w = calloc(1, sizeof(*w));
 	if (w && !s)
-		s = source_new(sp, tenant, node);
+		s = source_new(sp, whose, node);
 	if (!w || !s) {
 		free(w);
 		fail_set(&why, -ENOMEM, "out of memory");

@@ -585,12 +585,14 @@ static int nodes_dir(void)
 int node_read(struct pool *p, const char *id, struct node *out, struct fail *why)
 {
 	autoclose int all = nodes_dir(), dir = dir_open(all, id), fd = dir < 0 ? -1 : openat(dir, "node", O_RDONLY | O_CLOEXEC);
+	char copy[24];
 
+	snprintf(copy, sizeof(copy), "%s", id); /* it may lie in OUT */
 	*out = (struct node){ .driver = "fake", .driver_version = "fake 1", .vcpus = 1, .memory = 512 * MIB, .disk = 64 * MIB,
 			      .has_memory = true, .agent_protocol = 2 };
 	if (dir >= 0 && (fd < 0 || read(fd, out, sizeof(*out)) != (ssize_t)sizeof(*out)))
-		return fail_as(why, ERR_checkpoint_not_found, "node %s is half made", id);
-	snprintf(out->id, sizeof(out->id), "%s", id);
+		return fail_as(why, ERR_checkpoint_not_found, "node %s is half made", copy);
+	snprintf(out->id, sizeof(out->id), "%s", copy);
 	return 0;
 }
 

@@ -625,6 +625,54 @@ static int count_it(const struct checkpoint *k, void *arg)
 	return ++*(int *)arg;
 }
 
+static unsigned sources(struct space *sp)
+{
+	unsigned n = 0;
+
+	link_each_safe(l, next, &sp->sources)
+		n++;
+	return n;
+}
+
+static unsigned sources_of_two_tenants(const char *share)
+{
+	static const struct create_req plain = { .timeout_s = -1, .idle_timeout_s = -1 };
+	struct ends e = { 0 };
+	struct space *sp;
+	unsigned n;
+
+	world(share);
+	snprintf(cfg.share, sizeof(cfg.share), "%s", share);
+	sp = up();
+	if (!sp)
+		return 0;
+	for (int i = 0; i < 4; i++) {
+		sandbox_create(sp, i % 2 ? "one" : "two", &plain, on_end, &e);
+		spin(&e.ok, &e.failed, i + 1, 5000);
+	}
+	CHECK_INT(e.ok, 4);
+	n = sources(sp);
+	while (!link_empty(&sp->sandboxes) && sp->living)
+		link_each_safe(l, next, &sp->sandboxes) {
+			struct sandbox_core *c = container_of(l, struct sandbox_core, link);
+			struct ends k = { 0 };
+
+			if (state_ended(c->state))
+				continue;
+			sandbox_kill(&c->sb, "killed", on_end, &k);
+			spin(&k.ok, &k.failed, 1, 5000);
+		}
+	down(sp);
+	return n;
+}
+
+TEST(tenants_share_no_pages_unless_they_are_told_to)
+{
+	CHECK_INT(sources_of_two_tenants("tenant"), 2);
+	CHECK_INT(sources_of_two_tenants("host"), 1);
+	snprintf(cfg.share, sizeof(cfg.share), "tenant");
+}
+
 TEST(ten_thousand_nodes_are_cheap)
 {
 	struct checkpoint k = { .kind = NODE_CHECKPOINT, .tenant = TENANT_DEFAULT, .memory = 1, .created_ns = 1 };
