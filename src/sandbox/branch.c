@@ -110,7 +110,7 @@ static int fill_in(struct branch *b, struct sandbox_core *c)
 
 	if (core_from_node(c, b->n) < 0 || metadata_of(b, sb) < 0)
 		return -ENOMEM;
-	c->continues = true;
+	c->continues = b->n->k.memory != 0;
 	sb->timeout_s = b->timeout_s >= 0 ? b->timeout_s : from->timeout_s;
 	sb->idle_timeout_s = from->idle_timeout_s;
 	sb->suspend_on_timeout = from->suspend_on_timeout;
@@ -129,7 +129,7 @@ static void sibling(struct branch *b)
 
 	if (sp->stopping)
 		fail_as(&f, ERR_daemon_down, "spaced is stopping");
-	if (f.err || admit(sp, b->n->k.memory, &f) < 0) {
+	if (f.err || admit(sp, b->c->sb.memory, &f) < 0) {
 		not_made(b, &f);
 		return;
 	}
@@ -143,7 +143,7 @@ static void sibling(struct branch *b)
 	}
 	c->reserved = c->sb.memory;
 	sp->memory_reserved += c->reserved;
-	start_begin(c, NULL, b->n->k.id, false, b->t0, 0);
+	start_begin(c, NULL, b->n->k.id, !b->n->k.memory, b->t0, 0); /* without memory: the parent lies in a snapshot */
 }
 
 static void siblings(struct branch *b)
@@ -202,7 +202,7 @@ static void take(struct branch *b)
 		finish(b, &why);
 	} else {
 		tree_pin(b->n);
-		if (node_startable(b->sp, &b->n->k, false, &why) < 0)
+		if (node_startable(b->sp, &b->n->k, !b->n->k.memory, &why) < 0)
 			finish(b, &why);
 		else
 			siblings(b);

@@ -223,14 +223,14 @@ static void wake_suspended(struct turn *t)
 	t->node = tree_find(c->sp, c->lies_in);
 	if (!t->node)
 		fail_as(&why, ERR_checkpoint_not_found, "sandbox %s lies in checkpoint %s, which is not there", c->sb.id, c->lies_in);
-	if (why.err || node_startable(c->sp, &t->node->k, false, &why) < 0 || memory_reserve(c, &why) < 0 || room_for_sandbox(c->sp, &why) < 0) {
+	if (why.err || node_startable(c->sp, &t->node->k, !t->node->k.memory, &why) < 0 || memory_reserve(c, &why) < 0 || room_for_sandbox(c->sp, &why) < 0) {
 		core_release_memory(c);
 		turn_end(t, &why);
 		return;
 	}
 	tree_pin(t->node);
 	core_move(c, SANDBOX_WAKING, NULL, NULL, NULL);
-	revive(c, c->lies_in, false, true, revived, t);
+	revive(c, c->lies_in, !t->node->k.memory, true, revived, t); /* a snapshot, after a rollback that failed: it boots */
 }
 
 void sandbox_wake(struct sandbox *sb, sandbox_done_fn *done, void *arg)

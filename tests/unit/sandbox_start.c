@@ -201,6 +201,10 @@ TEST(a_sibling_that_lies_is_killed_and_reported)
 		CHECK_INT(c.failed, 1);
 		CHECK_INT(c.code, ERR_guest_failed);
 		CHECK(strstr(c.msg, rows[i].msg));
+		branch(sb, &two, &g); /* siblings: the first that says what another one has said */
+		CHECK_INT(g.code, ERR_guest_failed);
+		CHECK_STR(g.from, "");
+		CHECK_INT(sb->state, SANDBOX_RUNNING);
 		fake.agent = FAKE_AGENT_GOOD;
 		branch(sb, &two, &g);
 		CHECK_INT(g.made, 2);
@@ -432,6 +436,40 @@ TEST(a_rollback_that_fails_leaves_it_suspended_in_the_checkpoint)
 	down(sp);
 }
 
+TEST(after_a_failed_rollback_to_a_snapshot_it_boots)
+{
+	static const struct branch_req one = { .count = 1, .timeout_s = -1 };
+	struct ends e = { 0 }, r = { 0 };
+	struct grown g = { 0 };
+	struct took t = { 0 };
+	struct sandbox *sb;
+	struct space *sp;
+
+	world("noboot");
+	sp = up();
+	REQUIRE(sp);
+	create(sp, NULL, &e);
+	sb = get(sp, e.id);
+	REQUIRE(sb);
+	checkpoint(sb, "disk", true, &t);
+	fake.prepare_fails = 1;
+	roll(sb, "disk", &r);
+	CHECK_INT(r.failed, 1);
+	wait_ms(20);
+	CHECK_INT(sb->state, SANDBOX_SUSPENDED);
+	branch(sb, &one, &g);
+	CHECK_INT(g.made, 1);
+	CHECK_STR(get(sp, g.ids[0])->start, "boot");
+	call(sandbox_wake, sb, &r);
+	CHECK_INT(r.ok, 1);
+	CHECK_INT(sb->state, SANDBOX_RUNNING);
+	CHECK_STR(sb->start, "boot");
+	kill_it(sp, e.id);
+	kill_it(sp, g.ids[0]);
+	CHECK_INT(fake_left(cfg.run_dir), 0);
+	down(sp);
+}
+
 TEST(create_from_a_checkpoint_and_from_a_snapshot)
 {
 	struct ends e = { 0 }, c = { 0 };
@@ -478,10 +516,73 @@ TEST(create_from_a_checkpoint_and_from_a_snapshot)
 		create(sp, &(struct create_req){ .snapshot = "c", .timeout_s = -1, .idle_timeout_s = -1 }, &c); /* the way out */
 		CHECK_INT(c.ok, 4);
 	}
+	/* An agent of another version in its memory: only the node itself says so. */
+	checkpoint(sb, "old agent", false, &t);
+	{
+		struct fail why = { 0 };
+		autoclose int dir = node_open(sp->pool, t.id, &why);
+		struct node n;
+
+		CHECK_INT(node_read(sp->pool, t.id, &n, &why), 0);
+		n.agent_protocol = AGENT_PROTOCOL - 1;
+		CHECK_INT(file_write_atomic(dir, "node", &n, sizeof(n), 0600), 0);
+	}
+	create(sp, &(struct create_req){ .checkpoint = "old agent", .timeout_s = -1, .idle_timeout_s = -1 }, &c);
+	CHECK_INT(c.code, ERR_checkpoint_mismatch);
+	roll(sb, "old agent", &c); /* told before anything is given up */
+	CHECK_INT(c.code, ERR_checkpoint_mismatch);
+	CHECK_INT(sb->state, SANDBOX_RUNNING);
+	create(sp, &(struct create_req){ .snapshot = "old agent", .timeout_s = -1, .idle_timeout_s = -1 }, &c);
+	CHECK_INT(c.ok, 5);
 	link_each_safe(l, next, &sp->sandboxes)
 		kill_it(sp, container_of(l, struct sandbox_core, link)->sb.id);
 	CHECK_INT(fake_left(cfg.run_dir), 0);
 	CHECK_INT(sp->memory_reserved, 0);
+	down(sp);
+}
+
+static bool waking(struct sandbox *sb)
+{
+	return sb->core->watch != NULL;
+}
+
+static bool destroying(struct sandbox *sb)
+{
+	return sb->core->state == SANDBOX_SUSPENDING && !sb->core->m;
+}
+
+TEST(a_kill_goes_first_in_every_step_of_a_rollback)
+{
+	static bool (*const steps[])(struct sandbox *sb) = { NULL, destroying, waking };
+	struct space *sp;
+
+	world("killroll");
+	sp = up();
+	REQUIRE(sp);
+	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+		struct ends e = { 0 }, r = { 0 };
+		struct took t = { 0 };
+		struct sandbox *sb;
+
+		test_row("step %zu", i);
+		create(sp, NULL, &e);
+		sb = get(sp, e.id);
+		REQUIRE(sb);
+		checkpoint(sb, NULL, false, &t);
+		fake.agent = FAKE_AGENT_HANGS;
+		sandbox_rollback(sb, t.id, on_end, &r);
+		for (int k = 0; k < 2000 && steps[i] && !r.failed && (!steps[i](sb) || (steps[i] == waking && sb->core->state != SANDBOX_WAKING)); k++)
+			wait_ms(1);
+		kill_it(sp, e.id);
+		fake.agent = FAKE_AGENT_GOOD;
+		spin(&r.ok, &r.failed, 1, 5000);
+		CHECK_INT(r.failed, 1);
+		CHECK_INT(r.code, ERR_sandbox_gone);
+		CHECK_INT(sb->state, SANDBOX_STOPPED);
+		CHECK_INT(fake_left(cfg.run_dir), 0);
+		CHECK_INT(sp->memory_reserved, 0);
+	}
+	test_row(NULL);
 	down(sp);
 }
 
