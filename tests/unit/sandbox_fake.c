@@ -259,7 +259,8 @@ static int f_kill(struct vm *vm, struct fail *why)
 {
 	FAULT_MONITOR(vm->pid);
 	atomic_fetch_add(&fake.kills, 1);
-	pidfd_kill(vm->pidfd, SIGKILL);
+	if (pidfd_kill(vm->pidfd, SIGKILL) < 0 && pidfd_wait(vm->pidfd, 0) < 0)
+		return fail_set(why, -EIO, "monitor %d cannot be ended", (int)vm->pid);
 	pidfd_wait(vm->pidfd, 5000);
 	return 0;
 }
