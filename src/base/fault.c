@@ -151,8 +151,9 @@ static void strike(const struct rule *r, const char *name)
 		snprintf(done, sizeof(done), "%s.fired", file);
 		rename(file, done);
 	}
-	if ((r->action == ACT_MONITOR || r->action == ACT_BOTH) && m > 0)
-		kill(m, SIGKILL);
+	if ((r->action == ACT_MONITOR || r->action == ACT_BOTH) && m > 0 && kill(m, SIGKILL) == 0)
+		for (int i = 0; i < 200 && kill(m, 0) == 0; i++) /* gone before whoever comes after us looks */
+			usleep(1000);
 	if (r->action == ACT_KILL || r->action == ACT_BOTH) {
 		kill(self, SIGKILL);
 		while (getpid() == self) /* a child goes on, as it does when its parent dies */
