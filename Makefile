@@ -33,7 +33,7 @@ help:
 	@echo 'make build      build only'
 	@echo 'make asan       unit tests under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make fuzz       libFuzzer on every parser; FUZZ_TIME=600 seconds each, FUZZ=NAME for one'
-	@echo 'make soak       the long tests: everything from nothing, make up && make down N=50 times, 2000 slots, 10000 deaths at fault
+	@echo 'make soak       the long tests: everything from nothing, make up && make down N=50 times, 2000 slots, 10000 deaths at fault'
 	@echo '             points, 1000 random operations; some hours'
 	@echo 'make bench      measure this host'
 	@echo 'make lint       cppcheck, clang-tidy, shellcheck, and the documentation against the program'
