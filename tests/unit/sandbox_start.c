@@ -73,6 +73,22 @@ static void call(void (*fn)(struct sandbox *sb, sandbox_done_fn *done, void *arg
 	spin(&e->ok, &e->failed, want, 10000);
 }
 
+/* What is seen of it follows when it is on disk. */
+static void seen_as(struct sandbox *sb, enum sandbox_state want)
+{
+	for (int i = 0; i < 400 && sb->state != want; i++)
+		wait_ms(5);
+	CHECK_INT(sb->state, want);
+}
+
+/* Nodes that nothing needs go in the background. */
+static void nodes_left(unsigned want)
+{
+	for (int i = 0; i < 400 && fake_nodes() != want; i++)
+		wait_ms(5);
+	CHECK_INT(fake_nodes(), want);
+}
+
 static void roll(struct sandbox *sb, const char *to, struct ends *e)
 {
 	int want = e->ok + e->failed + 1;
@@ -128,7 +144,7 @@ TEST(siblings_are_machines_of_their_own)
 		kill_it(sp, container_of(l, struct sandbox_core, link)->sb.id);
 	wait_ms(100);
 	CHECK_INT(fake_left(cfg.run_dir), 0);
-	CHECK_INT(fake_nodes(), 0); /* nobody needs what they were taken from */
+	nodes_left(0); /* nobody needs what they were taken from */
 	down(sp);
 }
 
@@ -239,7 +255,7 @@ TEST(a_sandbox_lies_in_its_node_and_wakes_from_it)
 	CHECK_INT(sb->state, SANDBOX_SUSPENDED);
 	CHECK_INT(sp->memory_reserved, 0);
 	CHECK_INT(fake_left(cfg.run_dir), 0);
-	CHECK_INT(fake_nodes(), 1);
+	nodes_left(1);
 	sandbox_wake(sb, on_end, &w);
 	sandbox_wake(sb, on_end, &w2); /* joins */
 	spin(&w.ok, &w2.ok, 2, 5000);
@@ -253,7 +269,7 @@ TEST(a_sandbox_lies_in_its_node_and_wakes_from_it)
 	wait_ms(100);
 	kill_it(sp, e.id);
 	wait_ms(100);
-	CHECK_INT(fake_nodes(), 0);
+	nodes_left(0);
 	CHECK_INT(fake_left(cfg.run_dir), 0);
 	down(sp);
 }
@@ -291,8 +307,7 @@ TEST(a_wake_that_fails_leaves_it_suspended)
 		call(sandbox_wake, sb, &w);
 		fake.agent = FAKE_AGENT_GOOD;
 		CHECK_INT(w.failed, 1);
-		wait_ms(20);
-		CHECK_INT(sb->state, SANDBOX_SUSPENDED);
+		seen_as(sb, SANDBOX_SUSPENDED);
 		CHECK_INT(fake_left(cfg.run_dir), 0);
 		CHECK_INT(sp->memory_reserved, 0);
 	}
@@ -328,8 +343,7 @@ TEST(a_monitor_that_dies_while_it_wakes_leaves_it_suspended)
 	fake.agent = FAKE_AGENT_GOOD;
 	CHECK_INT(w.failed, 1);
 	CHECK_INT(w.code, ERR_guest_failed);
-	wait_ms(50);
-	CHECK_INT(sb->state, SANDBOX_SUSPENDED);
+	seen_as(sb, SANDBOX_SUSPENDED);
 	CHECK_INT(fake_left(cfg.run_dir), 0);
 	call(sandbox_wake, sb, &s);
 	CHECK_INT(s.ok, 2);
@@ -346,7 +360,8 @@ TEST(a_monitor_that_dies_while_it_wakes_leaves_it_suspended)
 	CHECK_INT(w.code, ERR_sandbox_gone);
 	CHECK_INT(sb->state, SANDBOX_STOPPED);
 	wait_ms(100);
-	CHECK_INT(fake_left(cfg.run_dir) + fake_nodes(), 0);
+	CHECK_INT(fake_left(cfg.run_dir), 0);
+	nodes_left(0);
 	down(sp);
 }
 
@@ -400,7 +415,7 @@ TEST(rollback_keeps_the_sandbox_and_replaces_the_machine)
 	kill_it(sp, other->id);
 	wait_ms(100);
 	CHECK_INT(fake_left(cfg.run_dir), 0);
-	CHECK_INT(fake_nodes(), 2); /* checkpoints stay */
+	nodes_left(2); /* checkpoints stay */
 	down(sp);
 }
 
@@ -424,8 +439,7 @@ TEST(a_rollback_that_fails_leaves_it_suspended_in_the_checkpoint)
 	CHECK_INT(r.failed, 1);
 	CHECK_INT(r.code, ERR_guest_failed);
 	CHECK(strstr(r.msg, "suspended"));
-	wait_ms(20);
-	CHECK_INT(sb->state, SANDBOX_SUSPENDED);
+	seen_as(sb, SANDBOX_SUSPENDED);
 	CHECK_STR(sb->core->lies_in, t.id);
 	CHECK_INT(sp->memory_reserved, 0);
 	CHECK_INT(fake_left(cfg.run_dir), 0);
@@ -455,8 +469,7 @@ TEST(after_a_failed_rollback_to_a_snapshot_it_boots)
 	fake.prepare_fails = 1;
 	roll(sb, "disk", &r);
 	CHECK_INT(r.failed, 1);
-	wait_ms(20);
-	CHECK_INT(sb->state, SANDBOX_SUSPENDED);
+	seen_as(sb, SANDBOX_SUSPENDED);
 	branch(sb, &one, &g);
 	CHECK_INT(g.made, 1);
 	CHECK_STR(get(sp, g.ids[0])->start, "boot");
@@ -613,11 +626,10 @@ TEST(a_restart_keeps_what_is_suspended_and_undoes_a_wake)
 	CHECK_INT(fake_left(cfg.run_dir), 3);
 	sp = up();
 	REQUIRE(sp);
-	wait_ms(100);
-	CHECK_INT(get(sp, "lies")->state, SANDBOX_SUSPENDED);
+	seen_as(get(sp, "lies"), SANDBOX_SUSPENDED);
 	CHECK_INT(get(sp, "wakes")->state, SANDBOX_SUSPENDED);
 	CHECK_INT(fake_left(cfg.run_dir), 0);
-	CHECK_INT(fake_nodes(), 2);
+	nodes_left(2);
 	CHECK_INT(sp->memory_reserved, 0);
 	call(sandbox_wake, get(sp, "wakes"), &w);
 	call(sandbox_wake, get(sp, "lies"), &w);
@@ -625,7 +637,8 @@ TEST(a_restart_keeps_what_is_suspended_and_undoes_a_wake)
 	kill_it(sp, "lies");
 	kill_it(sp, "wakes");
 	wait_ms(100);
-	CHECK_INT(fake_left(cfg.run_dir) + fake_nodes(), 0);
+	CHECK_INT(fake_left(cfg.run_dir), 0);
+	nodes_left(0);
 	down(sp);
 }
 
@@ -721,9 +734,8 @@ TEST(a_restart_undoes_a_suspension_that_was_not_written)
 	before(suspending_running);
 	sp = up();
 	REQUIRE(sp);
-	wait_ms(200);
-	CHECK_INT(get(sp, "half")->state, SANDBOX_RUNNING);
-	CHECK_INT(fake_nodes(), 0);
+	seen_as(get(sp, "half"), SANDBOX_RUNNING);
+	nodes_left(0);
 	kill_it(sp, "half");
 	down(sp);
 
@@ -731,8 +743,7 @@ TEST(a_restart_undoes_a_suspension_that_was_not_written)
 	before(suspending_paused);
 	sp = up();
 	REQUIRE(sp);
-	wait_ms(200);
-	CHECK_INT(get(sp, "half")->state, SANDBOX_PAUSED);
+	seen_as(get(sp, "half"), SANDBOX_PAUSED);
 	kill_it(sp, "half");
 	CHECK_INT(fake_left(cfg.run_dir), 0);
 	down(sp);
