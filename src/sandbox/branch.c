@@ -1,8 +1,9 @@
 /* branch.c - siblings that continue from one instant of a sandbox.
  *
- * One node is saved of it (of a suspended one there is one already), and each sibling is a start from that node like any other: the node's memory is
- * one sealed memfd for all of them, each gets a disk, a slot, an identity and entropy of its own, and is confirmed or is not handed out. The parent goes on as soon
- * as it is saved, and may end meanwhile. A sibling that does not come up is reported and takes no other along. */
+ * One node is saved of it (of a suspended one there is one already), and each sibling is a start from that node like any other: the
+ * node's memory is one sealed memfd for all of them, each gets a disk, a slot, an identity and entropy of its own, and is confirmed or is
+ * not handed out. The parent goes on as soon as it is saved, and may end meanwhile. A sibling that does not come up is reported and takes
+ * no other along. */
 #include <stdio.h>
 
 #include "base/clock.h"

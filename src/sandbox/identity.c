@@ -1,12 +1,12 @@
 /* identity.c - /init: telling a guest who it is now, and the check that it took it in.
  *
  * A clone is a new machine only once it has a new name, the host's time, fresh entropy and a token of its own; a guest that cannot
- * confirm that is not handed out. It confirms by what it answers: its id, machine id and generation are those that it was given; its clock is ours; the
- * 16 bytes that it draws, and the boot token that it drew before them, are like those of no other guest, neither of the one it was taken from nor of its
- * siblings. One that only goes on (after a pause, a save, a restart of ours) has the boot token that it had. The clock counts
- * as right when it is proven to be off by 100 ms at most. What is known is that the guest read it between our question and its answer, so its error lies in an
- * interval as wide as the way there and back; on a busy host that may be wider than 100 ms, and then it is asked again, with the time that it will be half
- * a way later, until the interval is narrow enough. */
+ * confirm that is not handed out. It confirms by what it answers: its id, machine id and generation are those that it was given; its
+ * clock is ours; the 16 bytes that it draws, and the boot token that it drew before them, are like those of no other guest, neither of
+ * the one it was taken from nor of its siblings. One that only goes on (after a pause, a save, a restart of ours) has the boot token that
+ * it had. The clock counts as right when it is proven to be off by 100 ms at most. What is known is that the guest read it between our
+ * question and its answer, so its error lies in an interval as wide as the way there and back; on a busy host that may be wider than 100
+ * ms, and then it is asked again, with the time that it will be half a way later, until the interval is narrow enough. */
 #include <stdio.h>
 
 #include "base/clock.h"

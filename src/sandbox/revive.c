@@ -1,8 +1,9 @@
-/* revive.c - a sandbox that exists gets a machine again, from a node: when it wakes from suspension, is rolled back, or is mended after a crash.
+/* revive.c - a sandbox that exists gets a machine again, from a node: when it wakes from suspension, is rolled back, or is mended after a
+ * crash.
  *
- * The node's memory is a copy of its own, read as the guest touches it: nobody else starts from it. What a start from a template is told and asked it is
- * told and asked too; one that does not confirm is destroyed. Whoever calls has the sandbox in his hands (`doing`), its memory reserved, and says in
- * which state it is afterwards. */
+ * The node's memory is a copy of its own, read as the guest touches it: nobody else starts from it. What a start from a template is told
+ * and asked it is told and asked too; one that does not confirm is destroyed. Whoever calls has the sandbox in his hands (`doing`), its
+ * memory reserved, and says in which state it is afterwards. */
 #include <stdio.h>
 
 #include "base/clock.h"

@@ -1,9 +1,10 @@
 /* rollback.c - the same sandbox, as it was at a checkpoint.
  *
- * There is never memory for two of them, so the machine that it has goes before the other one comes. What is to be seen meanwhile is "suspending", "suspended" and
- * "waking", and that is what it is: from the record that says "suspending" on it lies in the checkpoint (lies_in), its machine is only in the way. If the machine
- * from the checkpoint does not come up, or we are killed, it is a suspended sandbox in that checkpoint, which can be woken, branched or rolled back again. One that
- * was suspended keeps lying where it lay until it runs. Whether the checkpoint can be used is looked at before anything is given up. */
+ * There is never memory for two of them, so the machine that it has goes before the other one comes. What is to be seen meanwhile is
+ * "suspending", "suspended" and "waking", and that is what it is: from the record that says "suspending" on it lies in the checkpoint
+ * (lies_in), its machine is only in the way. If the machine from the checkpoint does not come up, or we are killed, it is a suspended
+ * sandbox in that checkpoint, which can be woken, branched or rolled back again. One that was suspended keeps lying where it lay until it
+ * runs. Whether the checkpoint can be used is looked at before anything is given up. */
 #include <stdio.h>
 
 #include "base/clock.h"
