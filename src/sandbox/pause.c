@@ -223,7 +223,7 @@ static void wake_suspended(struct turn *t)
 	t->node = tree_find(c->sp, c->lies_in);
 	if (!t->node)
 		fail_as(&why, ERR_checkpoint_not_found, "sandbox %s lies in checkpoint %s, which is not there", c->sb.id, c->lies_in);
-	if (why.err || node_startable(c->sp, &t->node->k, !t->node->k.memory, &why) < 0 || memory_reserve(c, &why) < 0 || room_for_sandbox(c->sp, &why) < 0) {
+	if (!t->node || node_startable(c->sp, &t->node->k, !t->node->k.memory, &why) < 0 || memory_reserve(c, &why) < 0 || room_for_sandbox(c->sp, &why) < 0) {
 		core_release_memory(c);
 		turn_end(t, &why);
 		return;

@@ -507,7 +507,7 @@ void save_node(struct sandbox_core *c, const struct save_req *q, save_fn *fn, vo
 		fail_as(&why, ERR_bad_request, "sandbox %s has a read-only root: it has no disk to take a snapshot of", c->sb.id);
 	else
 		(void)room_for_sandbox(c->sp, &why);
-	if (why.err) {
+	if (!s || why.err) {
 		free(s);
 		fn(NULL, &why, arg);
 		return;

@@ -63,7 +63,7 @@ void checkpoint_export(struct space *sp, const char *tenant, const char *id, int
 		fail_as(&why, ERR_daemon_down, "spaced is stopping");
 	else if (k && !x)
 		fail_set(&why, -ENOMEM, "out of memory");
-	if (why.err) {
+	if (!x || why.err) {
 		free(x);
 		close(fd);
 		done(NULL, &why, arg);
@@ -92,11 +92,11 @@ static void import_end(struct import *m, const struct fail *why)
 {
 	struct space *sp = m->sp;
 
-	if (why->err)
+	if (why->err || !m->n)
 		log_warning("import: %s", why->msg);
 	else
 		log_info("checkpoint %s: imported bytes=%llu", m->n->k.id, (unsigned long long)m->n->k.own_bytes);
-	m->done(why->err ? NULL : &m->n->k, why, m->arg);
+	m->done(why->err || !m->n ? NULL : &m->n->k, why, m->arg);
 	if (m->n)
 		tree_unpin(m->n);
 	json_decref(m->meta);
@@ -229,7 +229,7 @@ void checkpoint_import(struct space *sp, const char *tenant, int fd, checkpoint_
 		fail_set(&why, -ENOMEM, "out of memory");
 	else
 		(void)room_for_sandbox(sp, &why);
-	if (why.err) {
+	if (!m || why.err) {
 		free(m);
 		close(fd);
 		done(NULL, &why, arg);

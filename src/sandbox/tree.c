@@ -46,7 +46,7 @@ struct tree_node *tree_add(struct space *sp, const struct checkpoint *k)
 	struct tree_node *n = calloc(1, sizeof(*n)), **at;
 
 	if (!sp->node_hash)
-		sp->node_hash = calloc(NODE_BUCKETS, sizeof(*sp->node_hash));
+		sp->node_hash = calloc(NODE_BUCKETS, sizeof(struct tree_node *));
 	if (!n || !sp->node_hash) {
 		free(n);
 		return NULL;
@@ -448,7 +448,7 @@ static void settle(struct space *sp)
 	find_orphans(sp);
 	link_each_safe(l, next, &sp->nodes)
 		n++;
-	all = calloc(n + 1, sizeof(*all));
+	all = calloc(n + 1, sizeof(struct tree_node *));
 	if (!all)
 		return; /* in another order, then */
 	n = 0;
@@ -456,7 +456,7 @@ static void settle(struct space *sp)
 		all[n++] = container_of(l, struct tree_node, link);
 		link_del(l);
 	}
-	qsort(all, n, sizeof(*all), by_age);
+	qsort(all, n, sizeof(struct tree_node *), by_age);
 	for (size_t i = 0; i < n; i++) {
 		link_add_tail(&sp->nodes, &all[i]->link);
 		if (!all[i]->old_record || (!t && !(t = store_begin(sp->store))))
