@@ -186,8 +186,12 @@ int memory_reserve(struct sandbox_core *c, struct fail *why)
 static void awake_written(void *arg, const struct fail *why)
 {
 	struct turn *t = arg;
-	struct space *sp = t->c->sp;
+	struct sandbox_core *c = t->c;
+	struct space *sp = c->sp;
 
+	/* It could not be written: a restart would still look for the node. */
+	if (why->err && !c->ending)
+		memcpy(c->lies_in, t->node->k.id, sizeof(c->lies_in));
 	tree_unpin(t->node);
 	t->node = NULL;
 	turn_end(t, why);
