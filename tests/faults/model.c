@@ -152,7 +152,7 @@ static void check_content(struct model_sb *sb)
 	if (!sb->content[0])
 		return;
 	memory_path(path, sb->id);
-	has_mem = read_text(path, mem);
+	has_mem = read_text(path, mem) && mem[0]; /* one that booted has none, or an empty one */
 	disk_path(path, sb->id);
 	if (!read_text(path, disk))
 		complain("sandbox %s has no disk", sb->id);
