@@ -223,6 +223,8 @@ static void check_known(struct space *sp, bool restart)
 			sb->state = c->sb.state;
 		if (c->sb.state == SANDBOX_RUNNING || c->sb.state == SANDBOX_PAUSED)
 			check_content(sb);
+		else if (model->op == OP_ROLLBACK && !strcmp(sb->id, model->target) && model_node(model->node_id)) /* it lies in the checkpoint */
+			snprintf(sb->content, sizeof(sb->content), "%s", model_node(model->node_id)->content);
 	}
 }
 
