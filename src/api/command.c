@@ -9,6 +9,7 @@
 #include "base/random.h"
 
 #define HOLD_MS 50	 /* how long a cut character waits for its rest */
+#define PART_MS 1000 /* after the last event: for the end of the agent's answer */
 #define SLEEP_MS 1000	 /* between looks at a sandbox that is suspended */
 #define RETRIES 6
 #define STEADY_MS 10000 /* a connection that held for so long was a good one */
@@ -201,6 +202,19 @@ static void finish(struct command *c)
 		command_free(c);
 }
 
+/* The command has ended and its client has been told. What the agent has still to say is that its answer is whole: the connection then serves
+ * the next call, whose guest need not open another. */
+static void part(struct command *c)
+{
+	c->done = true;
+	if (!c->call) {
+		finish(c);
+		return;
+	}
+	guest_resume(c->call);
+	tick_set(&c->r->api->ticks, &c->tick, PART_MS);
+}
+
 /* Before the last thing is said: saying it may end the exchange at once, and then C is not to be finished twice. */
 static void last_words(struct command *c)
 {
@@ -282,6 +296,10 @@ static void on_tick(struct tick *t)
 
 	if (!c->call) {
 		connect_again(c);
+		return;
+	}
+	if (c->done) {
+		guest_cancel(c->call); /* its answer did not come to an end */
 		return;
 	}
 	req_ref(c->r);
@@ -511,7 +529,7 @@ static void answer_waited(struct command *c, json_t *end)
 	jw_obj_end(&w);
 	last_words(c);
 	req_json(c->r, 200, &w);
-	finish(c);
+	part(c);
 }
 
 static void on_exit_event(struct command *c, json_t *end)
@@ -530,7 +548,7 @@ static void on_exit_event(struct command *c, json_t *end)
 	command_exit_json(&w, NULL, end);
 	if (event(c, "exit", &w) >= 0 && c->r->x)
 		http_end(c->r->x);
-	finish(c);
+	part(c);
 }
 
 /* --- frames --- */
