@@ -6,6 +6,7 @@
 
 #define SEG_MIN 1024
 #define SEG_MAX (64 * KIB)
+#define GATHER_MAX SEG_MIN /* so much waits for the end of a turn of the loop */
 
 extern const struct htls_ops htls_ops __attribute__((weak));
 
@@ -268,6 +269,7 @@ void hconn_fail(struct hconn *c, int err)
 /* --- writing --- */
 
 static void out_submit(struct hconn *c);
+static void flush(struct hconn *c);
 
 static void out_clear(struct hconn *c)
 {
@@ -311,6 +313,7 @@ static void shutdown_now(struct hconn *c)
 	c->shut_sent = true;
 	if (c->tls)
 		htls_ops.shutdown(c);
+	flush(c);
 	if (!c->out) {
 		/* libuv has nothing left to write, and would only do this. */
 		if (uv_fileno(&c->uv.handle, &fd) == 0)
@@ -322,6 +325,14 @@ static void shutdown_now(struct hconn *c)
 		free(req);
 		hconn_fail(c, -ENOMEM);
 	}
+}
+
+static void all_written(struct hconn *c)
+{
+	if (c->shut)
+		shutdown_now(c);
+	if (c->ops->flushed)
+		c->ops->flushed(c);
 }
 
 static void on_written(uv_write_t *req, int status)
@@ -346,12 +357,8 @@ static void on_written(uv_write_t *req, int status)
 		c->full = false;
 		c->ops->drain(c);
 	}
-	if (!c->closing && !c->out) {
-		if (c->shut)
-			shutdown_now(c);
-		if (c->ops->flushed)
-			c->ops->flushed(c);
-	}
+	if (!c->closing && !c->out)
+		all_written(c);
 }
 
 static void out_submit(struct hconn *c)
@@ -410,13 +417,81 @@ static int out_append(struct hconn *c, const char *p, size_t n)
 	return 0;
 }
 
+static void flush(struct hconn *c)
+{
+	if (!c->out || c->out->sent)
+		return;
+	out_submit(c);
+	hcore_due(c->core, hcore_now(c->core) + c->write_timeout_ms);
+}
+
+/* As much of what was gathered as the socket takes at once. */
+static void try_gathered(struct hconn *c)
+{
+	struct hseg *s = c->out;
+	uv_buf_t b;
+	int r;
+
+	if (!s || s->sent)
+		return;
+	b = uv_buf_init(s->data, (unsigned)s->n);
+	r = uv_try_write(&c->uv.stream, &b, 1);
+	if (r < 0 && r != UV_EAGAIN) {
+		write_failed(c, r);
+		return;
+	}
+	if (r <= 0)
+		return;
+	s->n -= (size_t)r;
+	c->unsent -= (size_t)r;
+	memmove(s->data, s->data + r, s->n);
+	if (s->n)
+		return;
+	c->out = s->next;
+	if (!c->out)
+		c->out_last = NULL;
+	free(s);
+}
+
+static void on_gathered(struct hready *r)
+{
+	struct hconn *c = container_of(r, struct hconn, gathered);
+
+	if (c->closing || !c->out || c->out->sent)
+		return;
+	try_gathered(c);
+	if (c->out)
+		flush(c);
+	else if (!c->werr)
+		all_written(c);
+}
+
+/* What is said in pieces within one turn of the loop (a head, the first of a body, the end of it) goes out as one: each packet costs the
+ * other side of a tap an interrupt. */
+static bool gathers(const struct hconn *c, const uv_buf_t *bufs, unsigned n)
+{
+	size_t sum = c->out ? c->unsent : 0;
+
+	if (c->out && c->out->sent)
+		return false;
+	for (unsigned i = 0; i < n; i++)
+		sum += bufs[i].len;
+	return sum <= GATHER_MAX;
+}
+
 int hconn_raw_writev(struct hconn *c, const uv_buf_t *bufs, unsigned n)
 {
 	size_t sent = 0;
+	bool later;
 
 	if (c->werr || c->closing)
 		return -EPIPE;
-	if (!c->out) {
+	later = gathers(c, bufs, n);
+	if (!c->out)
+		c->taken_at = hcore_now(c->core);
+	else if (!later)
+		try_gathered(c);
+	if (!c->out && !later && !c->werr) {
 		int r = uv_try_write(&c->uv.stream, bufs, n);
 
 		if (r < 0 && r != UV_EAGAIN) {
@@ -424,7 +499,6 @@ int hconn_raw_writev(struct hconn *c, const uv_buf_t *bufs, unsigned n)
 			return -EPIPE;
 		}
 		sent = r > 0 ? (size_t)r : 0;
-		c->taken_at = hcore_now(c->core);
 	}
 	for (unsigned i = 0; i < n; i++) {
 		size_t skip = MIN(sent, bufs[i].len);
@@ -436,10 +510,10 @@ int hconn_raw_writev(struct hconn *c, const uv_buf_t *bufs, unsigned n)
 			return -EPIPE;
 		}
 	}
-	if (c->out && !c->out->sent) {
-		out_submit(c);
-		hcore_due(c->core, hcore_now(c->core) + c->write_timeout_ms);
-	}
+	if (later)
+		hcore_defer(c->core, &c->gathered);
+	else
+		flush(c);
 	return c->werr ? -EPIPE : 0;
 }
 
@@ -532,6 +606,8 @@ int hconn_init(struct hconn *c, struct hcore *core, bool pipe, const struct hcon
 	c->sweep.tick = on_tick;
 	c->ready.fn = on_ready;
 	link_init(&c->ready.link);
+	c->gathered.fn = on_gathered;
+	link_init(&c->gathered.link);
 	hcore_ref(core);
 	hcore_sweep_add(core, &c->sweep);
 	return 0;
@@ -555,6 +631,7 @@ static void on_closed(uv_handle_t *h)
 		htls_ops.free(c);
 	link_del(&c->sweep.link);
 	link_del(&c->ready.link);
+	link_del(&c->gathered.link);
 	c->closed = true;
 	c->destroy(c);
 	hcore_put(core);
@@ -565,6 +642,8 @@ void hconn_close(struct hconn *c, bool reset)
 	if (c->closing)
 		return;
 	c->closing = true;
+	if (!reset && !c->werr)
+		try_gathered(c); /* said already; closing is to follow it */
 	if (reset && c->uv.handle.type == UV_TCP && uv_tcp_close_reset(&c->uv.tcp, on_closed) == 0)
 		return;
 	uv_close(&c->uv.handle, on_closed);

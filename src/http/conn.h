@@ -77,7 +77,7 @@ struct hconn {
 	void *user; /* of ops */
 	struct hcore *core;
 	struct hsweep sweep;
-	struct hready ready;
+	struct hready ready, gathered;
 	struct htls *tls;
 	char *in;
 	uint32_t in_n, in_cap;
