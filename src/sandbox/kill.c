@@ -60,14 +60,15 @@ static void add_last_words(struct sandbox_core *c)
 static void ended(void *arg, const struct fail *why)
 {
 	struct sandbox_core *c = arg;
-	struct fail none = { 0 }, gone = { 0 };
+	struct fail gone = { 0 };
 
 	if (c->state == SANDBOX_FAILED && c->fail.err)
 		gone = c->fail;
 	else
 		fail_as(&gone, ERR_sandbox_gone, "sandbox %s has ended: %s", c->sb.id, c->sb.reason);
 	waiters_call(&c->creators, NULL, &gone);
-	waiters_call(&c->killers, &c->sb, &none);
+	/* One whose end is not on disk would be there again after a restart. */
+	waiters_call(&c->killers, why->err ? NULL : &c->sb, why);
 	nodes_collect(c->sp);
 	sandbox_release(&c->sb);
 }
