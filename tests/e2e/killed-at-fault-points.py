@@ -31,7 +31,7 @@ def rules(text):
 
 def calm():
     for f in (RULES, RULES + ".fired", TRACE):
-        if os.path.exists(f):
+        with contextlib.suppress(FileNotFoundError):  # spaced renames it when it strikes
             os.unlink(f)
 
 
@@ -105,6 +105,8 @@ for i in range(ROUNDS):
     at = rnd.randrange(passes[name]) + 1
     rules(f"* {at} {action}\n")
     a = call(*request(id, node))
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(RULES)  # nothing strikes from here on
     struck = os.path.exists(RULES + ".fired")
     what = f"{name}, {action} at {at} of {passes[name]}{'' if struck else ' (not reached)'}, {'acknowledged' if a else 'no answer'}"
     print(what, flush=True)
