@@ -81,7 +81,7 @@ static int hang(struct sandbox *sb, void *arg)
 {
 	struct tree *t = arg;
 	struct fail why;
-	struct spot key, *spot;
+	struct spot key = { 0 }, *spot;
 
 	if (sb->state == SANDBOX_STOPPED || sb->state == SANDBOX_FAILED)
 		return 1;

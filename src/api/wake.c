@@ -54,7 +54,10 @@ static void on_tried(struct sandbox *sb, const struct fail *why, void *arg)
 	struct waking *w = arg;
 	bool asleep = w->r->sb->state != SANDBOX_RUNNING;
 
-	w->why = sb || !asleep ? (struct fail){ 0 } : *why;
+	if (sb || !asleep)
+		w->why.err = 0;
+	else
+		w->why = *why;
 	if (asleep && (sb || why->code == ERR_busy) && w->r->x && mono_ms() < w->end_ms)
 		tick_set(&w->r->api->ticks, &w->tick, sb ? 0 : AGAIN_MS);
 	else

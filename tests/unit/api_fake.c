@@ -345,7 +345,7 @@ void sandbox_each(struct space *sp, const char *tenant, int (*fn)(struct sandbox
 	for (i = 2; i >= 0; i--) {
 		all[i] = fake.sb;
 		all[i].created_ns = fake.sb.created_ns + (i == 2 ? 5 : 0);
-		snprintf(all[i].id, sizeof(all[i].id), "iabcdefghij012345678%d", i);
+		snprintf(all[i].id, sizeof(all[i].id), "iabcdefghij012345678%u", (unsigned)i % 10);
 		if (!fn(&all[i], arg))
 			return;
 	}
