@@ -160,7 +160,7 @@ PACKAGES_BUILD=(gcc libc6-dev make meson ninja-build pkg-config libuv1-dev libja
   libmnl-dev libcap-ng-dev zlib1g-dev liblzma-dev libzstd-dev)
 PACKAGES_RUN=(qemu-system-x86 nftables mmdebstrap erofs-utils xfsprogs e2fsprogs kmod iproute2 procps ca-certificates
   debian-archive-keyring skopeo umoci)
-PACKAGES_CHECK=(python3 nodejs jq curl openssl clang cppcheck shellcheck zsh)
+PACKAGES_CHECK=(python3 nodejs btrfs-progs jq curl openssl clang cppcheck shellcheck zsh)
 
 # --- build ---
 
