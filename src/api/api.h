@@ -210,7 +210,7 @@ int attach_token_check(struct api *api, struct str token, const char *sandbox, i
 /* --- shapes that several files write --- */
 void sandbox_write(struct req *r, struct jw *w, const char *key, const void *sandbox);
 void checkpoint_write(struct req *r, struct jw *w, const char *key, const void *checkpoint);
-void checkpoint_members(struct jw *w, const struct checkpoint *k); /* what is in it, for who adds to that */
+void checkpoint_members(struct req *r, struct jw *w, const struct checkpoint *k); /* what is in it, for who adds to that */
 void operation_json(struct jw *w, const char *key, const struct operation *op);
 /* 202 {"operation":…} with its Location. */
 void req_operation(struct req *r, const struct operation *op);

@@ -10,7 +10,7 @@
 
 /* --- the shape of a checkpoint --- */
 
-void checkpoint_members(struct jw *w, const struct checkpoint *k)
+void checkpoint_members(struct req *r, struct jw *w, const struct checkpoint *k)
 {
 	jw_str(w, "id", k->id);
 	jw_str(w, "kind", node_kind_name(k->kind));
@@ -22,6 +22,7 @@ void checkpoint_members(struct jw *w, const struct checkpoint *k)
 	jw_int(w, "memory", (int64_t)k->memory);
 	jw_int(w, "disk", (int64_t)k->disk);
 	jw_str(w, "rootfs", k->read_only ? "read-only" : "writable");
+	jw_str(w, "storage", space_storage(r->api->sp));
 	jw_str(w, "driver", k->driver);
 	jw_str(w, "driver_version", k->driver_version);
 	digests_json(w, k->image_digest, k->kernel_digest, NULL);
@@ -36,7 +37,7 @@ void checkpoint_members(struct jw *w, const struct checkpoint *k)
 void checkpoint_write(struct req *r, struct jw *w, const char *key, const void *what)
 {
 	jw_obj(w, key);
-	checkpoint_members(w, what);
+	checkpoint_members(r, w, what);
 	jw_obj_end(w);
 }
 

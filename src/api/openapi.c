@@ -5,14 +5,14 @@
 #include "api/handlers.h"
 
 #define CHECKPOINT \
-	"id:s kind:s label:s? sandbox:s? template:s? parent:s? vcpu:i memory:i disk:i rootfs:s driver:s driver_version:s " \
+	"id:s kind:s label:s? sandbox:s? template:s? parent:s? vcpu:i memory:i disk:i rootfs:s storage:s driver:s driver_version:s " \
 	"digests:@NodeDigests own_bytes:i shared_bytes:i paused_ms:n created_at:t children:i damaged:s?"
 
 /* The shapes of answers: "name:TYPE", TYPE being s text, t time, i whole number, n number, b yes or no, o any object, @X the shape X;
  * before it [] for a list of them; after it ? for "or null" and - for "may be absent". */
 static const struct { const char *name, *members; } shapes[] = {
 	{ "Sandbox",
-	  "id:s name:s state:s reason:s? isolation:s driver:s template:s template_version:i node:s? checkpoint:s? digests:@Digests vcpu:i "
+	  "id:s name:s state:s reason:s? isolation:s driver:s storage:s template:s template_version:i node:s? checkpoint:s? digests:@Digests vcpu:i "
 	  "memory:i disk:i rootfs:s tmpfs:o created_at:t started_at:t? ended_at:t? deadline_at:t? last_active_at:t? timeout:i "
 	  "idle_timeout:i on_timeout:s auto_wake:b env:o metadata:o start:s? phases:o" },
 	{ "Digests", "image:s? kernel:s? template:s?" },

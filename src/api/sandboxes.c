@@ -62,6 +62,7 @@ void sandbox_write(struct req *r, struct jw *w, const char *key, const void *san
 	jw_str(w, "reason", sb->reason[0] ? sb->reason : NULL);
 	jw_str(w, "isolation", space_isolation(r->api->sp));
 	jw_str(w, "driver", space_driver(r->api->sp));
+	jw_str(w, "storage", space_storage(r->api->sp));
 	jw_str(w, "template", sb->template);
 	jw_int(w, "template_version", sb->template_version);
 	jw_str(w, "node", sb->node[0] ? sb->node : NULL);

@@ -110,12 +110,12 @@ static void place(struct tree *t)
 	qsort(t->leaves, t->nleaves, sizeof(*t->leaves), by_place);
 }
 
-static void node_write(struct jw *w, const struct checkpoint *k, const struct leaf *leaf, size_t n)
+static void node_write(struct req *r, struct jw *w, const struct checkpoint *k, const struct leaf *leaf, size_t n)
 {
 	size_t i;
 
 	jw_obj(w, NULL);
-	checkpoint_members(w, k);
+	checkpoint_members(r, w, k);
 	jw_arr(w, "sandboxes");
 	for (i = 0; i < n; i++) {
 		jw_obj(w, NULL);
@@ -142,7 +142,7 @@ static void tree_answer(struct tree *t, struct page *page)
 
 		for (n = 0; leaf + n < t->nleaves && t->leaves[leaf + n].at == i; n++)
 			;
-		node_write(&w, k, t->leaves + leaf, n);
+		node_write(t->r, &w, k, t->leaves + leaf, n);
 		leaf += n;
 		page->last_ns = k->created_ns;
 		snprintf(page->last_id, sizeof(page->last_id), "%s", k->id);

@@ -40,6 +40,9 @@ bool doctor_daemon(struct cli *c, struct findings *f)
 	if (strcmp(get_str(host, "version"), SPACE_VERSION))
 		found(f, "version", VERDICT_WARN, "restart spaced, or use the space that belongs to it", "this program is %s, spaced is %.40s",
 			SPACE_VERSION, get_str(host, "version"));
+	if (!strcmp(get_str(json_object_get(host, "pool"), "clone"), "copy"))
+		found(f, "storage", VERDICT_WARN, "a state directory on XFS or btrfs, or let spaced mount (root, CAP_SYS_ADMIN, a loop device)",
+			"spaced may not mount a file system that clones files: disks and checkpoints are copied, which is slower and takes more room");
 	if (api_list(c, "/v1/templates", "templates", &templates, &why) < 0) {
 		found(f, "template", VERDICT_FAIL, why.remedy, "%s", why.msg);
 		return true;

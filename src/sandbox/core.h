@@ -54,6 +54,7 @@ struct space {
 	const struct driver *drv;
 	const char *isolation;
 	char drv_version[128];
+	bool copies; /* the pool cannot clone */
 	struct uids uids;
 
 	bool recovered, stopping, going;

@@ -11,6 +11,11 @@ const char *space_driver_version(const struct space *sp)
 	return sp->drv_version;
 }
 
+const char *space_storage(const struct space *sp)
+{
+	return sp->copies ? "copy" : "clone";
+}
+
 struct pool *space_pool(const struct space *sp)
 {
 	return sp->pool;

@@ -292,6 +292,7 @@ static unsigned uid_base_of(const struct config *cfg)
 int space_start(uv_loop_t *loop, const struct config *cfg, struct space **out, struct fail *why)
 {
 	struct space *sp = calloc(1, sizeof(*sp));
+	struct pool_info info = { 0 };
 	char db[300];
 	int r;
 
@@ -308,9 +309,12 @@ int space_start(uv_loop_t *loop, const struct config *cfg, struct space **out, s
 	(void)driver_qemu_set_accel(cfg->accel); /* the configuration takes no other words than the driver's */
 	/* The lock on the database comes first: nothing of another daemon's is touched before we know that there is none. */
 	if ((r = store_open(loop, db, &sp->store, why)) < 0 || (r = sp->drv->probe(&sp->isolation, sp->drv_version, why)) < 0 ||
-	    (r = pool_open(cfg->state_dir, true, cfg->pool_size, &sp->pool, why)) < 0 ||
+	    (r = pool_open(cfg->state_dir, true, cfg->pool_size, &sp->pool, why)) < 0 || (r = pool_info(sp->pool, &info, why)) < 0 ||
 	    (r = slots_new(cfg->run_dir, cfg->ready_slots, &sp->slots, why)) < 0)
 		goto failed;
+	sp->copies = info.clone == POOL_CLONE_COPY;
+	if (sp->copies)
+		log_warning("storage: files cannot be cloned here, and nothing may be mounted: every disk and checkpoint is a sparse copy");
 	r = uids_init(&sp->uids, uid_base_of(cfg), 2 * cfg->max_sandboxes + 64);
 	if (r < 0) {
 		fail_set(why, r, "out of memory");

@@ -267,6 +267,9 @@ void space_count(struct space *sp, struct space_counts *out);
 struct pool;
 const char *space_driver(const struct space *sp);	  /* "qemu" */
 const char *space_driver_version(const struct space *sp);
+/* "clone": a new disk or node shares what it has in common with what it was made from; "copy": the pool's file system cannot, and nothing may be mounted
+ * for it, so that each is a sparse copy of its own. */
+const char *space_storage(const struct space *sp);
 struct pool *space_pool(const struct space *sp);	  /* for jobs that only look: pool_info() */
 const json_t *sandbox_tmpfs(const struct sandbox *sb);	  /* {"/path":bytes}; may be NULL */
 pid_t sandbox_monitor_pid(const struct sandbox *sb);	  /* 0: no monitor runs */

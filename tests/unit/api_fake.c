@@ -39,6 +39,7 @@ bool space_ready(const struct space *sp, struct fail *why)
 }
 const char *space_isolation(const struct space *sp) { return "emulated"; }
 const char *space_driver(const struct space *sp) { return "qemu"; }
+const char *space_storage(const struct space *sp) { return "clone"; }
 const char *space_driver_version(const struct space *sp) { return "7.2"; }
 struct pool *space_pool(const struct space *sp) { return NULL; }
 const json_t *sandbox_tmpfs(const struct sandbox *sb) { return NULL; }
