@@ -117,7 +117,7 @@ int node_digest(struct pool *p, const char *id, struct fail *why);
 int node_verify(struct pool *p, const char *id, char where[160], struct fail *why);
 
 /* A node as one stream: a header with a version, node.json, the files sparsely, their digests, and the image, kernel and initramfs that it needs
- * (docs/state.md has the format). Import reads from a stream that may lie: every length is bounded, every digest checked before the node is
+ * (docs/export-format.md has the format). Import reads from a stream that may lie: every length is bounded, every digest checked before the node is
  * committed under a new id (given back), with digests; parents are not needed. What is there already (image, kernel) is skipped. PR may be NULL.
  * IN_FD is read to its end: whoever feeds it has to close it, and a reader that waits for ever is ended by closing the other side (then it is cut:
  * bad_checkpoint, and nothing is left). SIGPIPE must be ignored by who calls node_export(). */

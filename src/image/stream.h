@@ -1,4 +1,4 @@
-/* stream.h - the export format: a node with all that it needs, as one stream of bytes (docs/state.md, "The export format").
+/* stream.h - the export format: a node with all that it needs, as one stream of bytes (docs/export-format.md).
  *
  * What both directions share: the head, the records, and the sums. Everything that is read is a lie until it has been checked: a length is bounded
  * before it is used, no name or path of the stream is ever used, and what a digest names has that digest. */
