@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "sandbox/core.h"
@@ -25,6 +26,7 @@ struct branch {
 	struct sandbox *made[BRANCHES_MAX]; /* kept */
 	unsigned nmade, nfailed;
 	struct fail failed[BRANCHES_MAX];
+	struct live_event *ev;
 	branch_done_fn *done;
 	void *arg;
 };
@@ -64,10 +66,56 @@ static void finish(struct branch *b, const struct fail *why)
 	space_check_gone(sp);
 }
 
+static int event_of(struct branch *b, struct store_txn *t)
+{
+	struct buf body;
+	struct jw w;
+	int r;
+
+	buf_init(&body, 8 * KIB);
+	jw_init(&w, &body);
+	jw_obj(&w, NULL);
+	tree_write(&w, "checkpoint", &b->n->k);
+	jw_arr(&w, "sandboxes");
+	for (unsigned i = 0; i < b->nmade; i++)
+		jw_str(&w, NULL, b->made[i]->id);
+	jw_arr_end(&w);
+	jw_int(&w, "failed", b->nfailed);
+	jw_obj_end(&w);
+	r = w.err ? w.err : event_add(b->sp, t, b->c->sb.tenant, b->c->sb.id, "branch", buf_str(&body), &b->ev);
+	buf_clear(&body);
+	return r;
+}
+
+static void told(void *arg, const struct fail *why)
+{
+	struct branch *b = arg;
+	struct space *sp = b->sp;
+
+	event_publish(sp, b->ev, !why->err);
+	finish(b, &(struct fail){ 0 }); /* the siblings run, whether it could be written down or not */
+	sp->jobs--;
+	space_check_gone(sp);
+}
+
+/* The parent is told who its siblings are, before they are handed out. */
 static void one_less(struct branch *b)
 {
-	if (--b->pending == 0)
+	struct store_txn *t;
+
+	if (--b->pending)
+		return;
+	t = b->nmade ? store_begin(b->sp->store) : NULL;
+	if (t && event_of(b, t) < 0) {
+		free(t);
+		t = NULL;
+	}
+	if (!t) {
 		finish(b, &(struct fail){ 0 });
+		return;
+	}
+	b->sp->jobs++; /* the daemon does not stop before it has come back */
+	FAULT_VOID(store_commit(t, told, b));
 }
 
 static void not_made(struct branch *b, const struct fail *why)

@@ -156,7 +156,7 @@ void checkpoint_remove(struct space *sp, const char *tenant, const char *id, voi
 	*r = (struct remove_call){ done, arg };
 	log_info("checkpoint %s: removed", n->k.id);
 	leave_initrd(n);
-	tree_remove(n, removed, r);
+	tree_remove(n, "removed", removed, r);
 }
 
 /* --- pruning --- */
@@ -184,11 +184,14 @@ static bool used_by_living(struct space *sp, const struct tree_node *n)
 }
 
 /* Asked for by somebody, older than that, and nothing needs it now. */
-static bool prunable(struct tree_node *n, const char *tenant, const struct prune_req *q, int64_t before_ns)
+static bool prunable(struct tree_node *n, const char *tenant, const struct prune_req *q, int64_t now_ns)
 {
 	bool wanted = (q->checkpoints && (n->k.kind == NODE_CHECKPOINT || n->k.kind == NODE_BRANCH)) || (q->snapshots && n->k.kind == NODE_SNAPSHOT);
+	int64_t older_s = q->retention ? config_retention(&n->sp->cfg, n->k.tenant) : q->older_than_s;
 
-	return wanted && n->there && !n->removing && !n->pins && n->k.created_ns <= before_ns && (!tenant || !strcmp(n->k.tenant, tenant)) &&
+	if (q->retention && !older_s)
+		return false; /* its tenant's stay */
+	return wanted && n->there && !n->removing && !n->pins && n->k.created_ns <= now_ns - older_s * NS_PER_S && (!tenant || !strcmp(n->k.tenant, tenant)) &&
 	       !used_by_living(n->sp, n);
 }
 
@@ -219,7 +222,7 @@ static void pruned(const struct fail *why, void *arg)
 void checkpoint_prune(struct space *sp, const char *tenant, const struct prune_req *q, json_done_fn *done, void *arg)
 {
 	struct prune *p = calloc(1, sizeof(*p));
-	int64_t before = real_ns() - q->older_than_s * NS_PER_S;
+	int64_t now = real_ns();
 	struct fail why = { 0 };
 
 	if (p)
@@ -237,7 +240,7 @@ void checkpoint_prune(struct space *sp, const char *tenant, const struct prune_r
 	link_each_safe(l, next, &sp->nodes) {
 		struct tree_node *n = container_of(l, struct tree_node, link);
 
-		if (!prunable(n, tenant, q, before))
+		if (!prunable(n, tenant, q, now))
 			continue;
 		json_array_append_new(p->removed, json_string(n->k.id));
 		p->bytes += n->k.own_bytes;
@@ -245,7 +248,7 @@ void checkpoint_prune(struct space *sp, const char *tenant, const struct prune_r
 			continue;
 		p->under_way++;
 		leave_initrd(n);
-		tree_remove(n, pruned, p);
+		tree_remove(n, q->retention ? "retention" : "pruned", pruned, p);
 	}
 	if (!q->dry_run && json_array_size(p->removed))
 		log_info("pruned checkpoints: count=%zu bytes=%llu", json_array_size(p->removed), (unsigned long long)p->bytes);

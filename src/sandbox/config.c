@@ -10,7 +10,7 @@
 #define CONFIG_MAX (256 * 1024)
 #define DEFAULT_FILE "/etc/space/space.yaml"
 
-enum key_kind { KEY_TEXT, KEY_ADDRESS, KEY_NAME, KEY_WORD, KEY_NUM, KEY_UINT, KEY_SIZE, KEY_SECONDS, KEY_FORMAT };
+enum key_kind { KEY_TEXT, KEY_ADDRESS, KEY_NAME, KEY_WORD, KEY_NUM, KEY_UINT, KEY_SIZE, KEY_SECONDS, KEY_RETENTION, KEY_FORMAT };
 
 struct key {
 	const char *group, *name; /* group: the mapping it stands in; NULL: the top */
@@ -46,8 +46,9 @@ static const struct key keys[] = {
 	{ NULL, "share", KEY_WORD, AT(share), 0, 0, "tenant|host",
 	  "Sandboxes of one tenant share the memory pages of what they were started from; host: all of them do, which saves memory, and lets one tenant "
 	  "find out by timing what pages another one uses" },
-	{ NULL, "retention", KEY_SECONDS, AT(retention_s), 0, 100 * 366.0 * 86400, NULL,
-	  "Checkpoints and snapshots of every tenant that nothing needs are removed when they are older than this; 0: never" },
+	{ NULL, "retention", KEY_RETENTION, AT(retention_s), 0, 100 * 366.0 * 86400, NULL,
+	  "Checkpoints and snapshots that nothing needs are removed when they are older than this; 0: never. {default: 30d, NAME: 7d}: of the tenant NAME "
+	  "after seven days, of all others after thirty" },
 	{ NULL, "output_keep", KEY_SIZE, AT(output_keep), 4096, 64.0 * MIB, NULL, "Output kept of each stream of a process" },
 	{ "defaults", "template", KEY_NAME, AT(template), 0, 0, NULL, "Template of a sandbox that names none" },
 	{ "defaults", "vcpu", KEY_UINT, AT(vcpu), 1, 32, NULL, "Virtual CPUs of a template that names none" },
@@ -229,6 +230,60 @@ static int set(struct reader *r, const struct key *k, size_t line, struct str v)
 
 static int read_mapping(struct reader *r, const char *group);
 
+int64_t config_retention(const struct config *c, const char *tenant)
+{
+	for (unsigned i = 0; i < c->nretentions; i++)
+		if (!strcmp(c->retentions[i].tenant, tenant))
+			return c->retentions[i].s;
+	return c->retention_s;
+}
+
+/* One pair of "retention: {default: 30d, NAME: 7d}"; its name is under the cursor. */
+static int read_retention(struct reader *r, const struct key *k, bool *had_default)
+{
+	struct config *c = r->c;
+	size_t line = r->event.start_mark.line;
+	int64_t others = c->retention_s;
+	char name[64];
+	int err;
+
+	if (r->event.type != YAML_SCALAR_EVENT || str_copy(name, sizeof(name), scalar(r)) < 0 || !str_is_name(str_of(name)) ||
+	    strlen(name) >= sizeof(c->retentions[0].tenant))
+		return bad(r, line, "retention: \"default\", or the name of a tenant: at most 31 of a-z, 0-9, \".\", \"_\" and \"-\"");
+	if ((err = next(r)) < 0)
+		return err;
+	if (r->event.type != YAML_SCALAR_EVENT)
+		return bad(r, line, "retention.%s: takes one value", name);
+	if ((err = set_number(r, k, line, scalar(r))) < 0)
+		return err;
+	if (!strcmp(name, "default")) {
+		if (*had_default)
+			return bad(r, line, "retention.%s: given twice", name);
+		*had_default = true;
+		return 0;
+	}
+	for (unsigned i = 0; i < c->nretentions; i++)
+		if (!strcmp(c->retentions[i].tenant, name))
+			return bad(r, line, "retention.%s: given twice", name);
+	if (c->nretentions == RETENTIONS_MAX)
+		return bad(r, line, "retention: at most %d tenants", RETENTIONS_MAX);
+	(void)str_copy(c->retentions[c->nretentions].tenant, sizeof(c->retentions[0].tenant), str_of(name));
+	c->retentions[c->nretentions++].s = c->retention_s;
+	c->retention_s = others;
+	return 0;
+}
+
+static int read_retentions(struct reader *r, const struct key *k)
+{
+	bool had_default = false;
+	int err;
+
+	while ((err = next(r)) == 0 && r->event.type != YAML_MAPPING_END_EVENT)
+		if ((err = read_retention(r, k, &had_default)) < 0)
+			break;
+	return err;
+}
+
 static int read_pair(struct reader *r, const char *group)
 {
 	static const char *const groups[] = { "tls", "defaults" };
@@ -253,11 +308,13 @@ static int read_pair(struct reader *r, const char *group)
 		}
 		return bad(r, line, "unknown key \"%s%s%s\"", group ? group : "", group ? "." : "", name);
 	}
-	if (r->event.type != YAML_SCALAR_EVENT)
-		return bad(r, line, "%s: takes one value", name);
 	if (r->seen[i])
 		return bad(r, line, "%s: given twice", name);
 	r->seen[i] = true;
+	if (keys[i].kind == KEY_RETENTION && r->event.type == YAML_MAPPING_START_EVENT)
+		return read_retentions(r, &keys[i]);
+	if (r->event.type != YAML_SCALAR_EVENT)
+		return bad(r, line, "%s: takes one value", name);
 	return set(r, &keys[i], line, scalar(r));
 }
 
@@ -388,6 +445,14 @@ static int print_value(const struct config *c, const struct key *k, struct buf *
 	case KEY_SIZE:
 		size_text(text, *(const uint64_t *)at);
 		return buf_addz(out, text);
+	case KEY_RETENTION:
+		if (c->nretentions) {
+			buf_addf(out, "{default: %llds", (long long)c->retention_s);
+			for (unsigned i = 0; i < c->nretentions; i++)
+				buf_addf(out, ", \"%s\": %llds", c->retentions[i].tenant, (long long)c->retentions[i].s);
+			return buf_addc(out, '}');
+		}
+		__attribute__((fallthrough));
 	case KEY_SECONDS:
 		return buf_addf(out, "%llds", (long long)*(const int64_t *)at);
 	case KEY_WORD:
@@ -423,6 +488,20 @@ int config_print(const struct config *c, struct buf *out)
 	return r;
 }
 
+/* As it was given: one number, or one for each. */
+static void retention_json(const struct config *c, struct jw *w, const char *key)
+{
+	if (!c->nretentions) {
+		jw_int(w, key, c->retention_s);
+		return;
+	}
+	jw_obj(w, key);
+	jw_int(w, "default", c->retention_s);
+	for (unsigned i = 0; i < c->nretentions; i++)
+		jw_int(w, c->retentions[i].tenant, c->retentions[i].s);
+	jw_obj_end(w);
+}
+
 int config_json(const struct config *c, struct buf *out)
 {
 	const char *group = NULL;
@@ -447,6 +526,7 @@ int config_json(const struct config *c, struct buf *out)
 		case KEY_UINT: jw_int(&w, k->name, *(const unsigned *)at); break;
 		case KEY_SIZE: jw_int(&w, k->name, (int64_t)*(const uint64_t *)at); break;
 		case KEY_SECONDS: jw_int(&w, k->name, *(const int64_t *)at); break;
+		case KEY_RETENTION: retention_json(c, &w, k->name); break;
 		case KEY_FORMAT: jw_str(&w, k->name, *(const bool *)at ? "json" : "text"); break;
 		default: jw_str(&w, k->name, at);
 		}

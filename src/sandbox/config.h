@@ -5,6 +5,8 @@
 #include "base/buf.h"
 #include "base/fail.h"
 
+#define RETENTIONS_MAX 64
+
 struct config {
 	/* places: set by options of spaced, not by the file */
 	char state_dir[256];		/* /var/lib/space */
@@ -35,9 +37,12 @@ struct config {
 	int64_t timeout_s, idle_timeout_s, max_timeout_s;
 	char share[8];			/* share: tenant | host: between whom the memory pages of a template or checkpoint are shared */
 	int64_t retention_s;		/* retention: checkpoints and snapshots that nothing needs go when they are older; 0: they stay */
+	struct retention { char tenant[32]; int64_t s; } retentions[RETENTIONS_MAX]; /* retention: {default: 30d, TENANT: 7d}; default: of all others */
+	unsigned nretentions;
 	uint64_t output_keep;		/* output_keep: 1M of each process's output */
 };
 
+int64_t config_retention(const struct config *c, const char *tenant); /* in seconds; 0: its checkpoints stay */
 void config_defaults(struct config *c);
 int config_load(struct config *c, const char *path, struct fail *why); /* an absent file is fine when PATH is the default one */
 int config_print(const struct config *c, struct buf *out);		/* as YAML, with each default's meaning in a comment */

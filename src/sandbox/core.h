@@ -417,8 +417,11 @@ void tree_unpin(struct tree_node *n);
 void tree_forget(struct tree_node *n);
 bool tree_seen_by(const struct tree_node *n, const char *tenant);
 /* Files and record, in the background. DONE may be NULL. */
-void tree_remove(struct tree_node *n, void (*done)(const struct fail *why, void *arg), void *arg);
+/* REASON: for the event; NULL: nobody has heard of it, or its end is told otherwise. */
+void tree_remove(struct tree_node *n, const char *reason, void (*done)(const struct fail *why, void *arg), void *arg);
 json_t *node_meta(const struct tree_node *n); /* a copy of N's words about its guest, for node_meta_write() in a job */
+/* An event about N, of its tenant and of the sandbox whose state it is; REASON may be NULL. To be published once T is on disk. */
+int tree_event(struct tree_node *n, struct store_txn *t, const char *type, const char *reason, struct live_event **ev);
 void tree_write(struct jw *w, const char *key, const struct checkpoint *k); /* for results and events: id, kind, label, parent */
 void tree_clear(struct space *sp);
 void nodes_collect(struct space *sp); /* removes what nothing needs: templates' old nodes, branch and suspend nodes */

@@ -541,7 +541,7 @@ static void went_on(void *arg, const struct fail *why)
 	if (s->n) { /* its name, and the node if there is one */
 		tree_unpin(s->n);
 		s->n->there = false;
-		tree_remove(s->n, NULL, NULL);
+		tree_remove(s->n, NULL, NULL, NULL);
 	}
 	if (s->touched && s->was_running && !c->ending && c->m == s->m && c->agent)
 		identity_send(c, false, s->frozen ? THAW_MS : THAW_UNSURE_MS, undone, s);

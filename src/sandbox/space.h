@@ -149,14 +149,18 @@ void checkpoint_each(struct space *sp, const char *tenant, const char *sandbox, 
 /* Its children keep what they need. A template's node and a suspended sandbox's are refused (busy). */
 void checkpoint_remove(struct space *sp, const char *tenant, const char *id, void (*done)(const struct fail *why, void *arg), void *arg);
 
-struct prune_req { int64_t older_than_s; bool snapshots, checkpoints, dry_run; };
+struct prune_req {
+	int64_t older_than_s;
+	bool snapshots, checkpoints, dry_run;
+	bool retention;			/* instead of older_than_s what the configuration says for the tenant of each */
+};
 /* VALUE: {"removed":[ids],"bytes":N}. Nothing that a living sandbox or a template needs. */
 void checkpoint_prune(struct space *sp, const char *tenant, const struct prune_req *q, json_done_fn *done, void *arg);
 /* What takes the room: {"pool":{"total":N,"free":N,"clone":"…"},"rows":[{"what":"images","count":N,"bytes":N},…]} */
 void space_usage_json(struct space *sp, const char *tenant, json_done_fn *done, void *arg);
 /* Every node's files against their digests; ends with {"checked":N,"damaged":[{"checkpoint":id,"file":…,"offset":N}]}. */
 struct operation *space_fsck(struct space *sp, const char *tenant, struct fail *why);
-/* A node as one stream (docs/state.md), written to FD by a job; FD is closed by it. DONE with {"checkpoint":id},
+/* A node as one stream (docs/export-format.md), written to FD by a job; FD is closed by it. DONE with {"checkpoint":id},
  * and "bytes" where FD is a file. */
 void checkpoint_export(struct space *sp, const char *tenant, const char *id, int fd, json_done_fn *done, void *arg);
 /* Reads one from FD, checks every digest, records it. */

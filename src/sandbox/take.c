@@ -132,7 +132,7 @@ static void aborted(void *arg, const struct fail *why)
 	if (t->n) {
 		t->n->there = false;
 		tree_unpin(t->n);
-		tree_remove(t->n, NULL, NULL);
+		tree_remove(t->n, NULL, NULL, NULL);
 		t->n = NULL;
 	}
 	log_warning("sandbox %s: not saved: %s", t->c->sb.id, told.msg);

@@ -11,6 +11,7 @@
 struct export {
 	struct space *sp;
 	struct tree_node *n; /* pinned */
+	struct live_event *ev;
 	char id[24];
 	int fd;
 	off_t bytes; /* -1: into a pipe, where whoever reads it counts them */
@@ -29,9 +30,8 @@ static int export_job(void *arg, struct fail *why)
 	return r;
 }
 
-static void exported(void *arg, const struct fail *why)
+static void export_end(struct export *x, const struct fail *why)
 {
-	struct export *x = arg;
 	json_t *j = why->err ? NULL : json_pack("{s:s}", "checkpoint", x->id);
 	struct space *sp = x->sp;
 	struct fail f = *why;
@@ -49,6 +49,34 @@ static void exported(void *arg, const struct fail *why)
 	json_decref(j);
 	free(x);
 	nodes_collect(sp);
+}
+
+static void export_told(void *arg, const struct fail *why)
+{
+	struct export *x = arg;
+	struct space *sp = x->sp;
+
+	event_publish(sp, x->ev, !why->err);
+	export_end(x, &(struct fail){ 0 }); /* what is out is out, whether it could be written down or not */
+	sp->jobs--;
+	space_check_gone(sp);
+}
+
+static void exported(void *arg, const struct fail *why)
+{
+	struct export *x = arg;
+	struct store_txn *t = why->err ? NULL : store_begin(x->sp->store);
+
+	if (t && tree_event(x->n, t, "exported", NULL, &x->ev) < 0) {
+		free(t);
+		t = NULL;
+	}
+	if (!t) {
+		export_end(x, why);
+		return;
+	}
+	x->sp->jobs++; /* the daemon does not stop before it has come back */
+	FAULT_VOID(store_commit(t, export_told, x));
 }
 
 void checkpoint_export(struct space *sp, const char *tenant, const char *id, int fd, json_done_fn *done, void *arg)
@@ -84,6 +112,7 @@ struct import {
 	struct node node;
 	json_t *meta;	     /* what the stream says about the guest: anything */
 	struct tree_node *n; /* pinned */
+	struct live_event *ev;
 	checkpoint_done_fn *done;
 	void *arg;
 };
@@ -109,6 +138,7 @@ static void import_recorded(void *arg, const struct fail *why)
 	struct import *m = arg;
 	struct space *sp = m->sp;
 
+	event_publish(sp, m->ev, !why->err);
 	if (!why->err)
 		m->n->there = true;
 	else
@@ -201,7 +231,7 @@ static void imported(void *arg, const struct fail *why)
 		m->n->digested = m->n->verified = true; /* every digest was compared on the way in */
 		m->n->there = true;
 		t = store_begin(m->sp->store);
-		if (t && tree_put(m->n, t) < 0) {
+		if (t && (tree_put(m->n, t) < 0 || tree_event(m->n, t, "imported", NULL, &m->ev) < 0)) {
 			free(t);
 			t = NULL;
 		}

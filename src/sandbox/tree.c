@@ -297,6 +297,7 @@ void tree_write(struct jw *w, const char *key, const struct checkpoint *k)
 
 struct removal {
 	struct tree_node *n; /* pinned */
+	struct live_event *ev;
 	void (*done)(const struct fail *why, void *arg);
 	void *arg;
 };
@@ -355,6 +356,7 @@ static void marked(void *arg, const struct fail *why)
 	struct removal *r = arg;
 	struct space *sp = r->n->sp;
 
+	event_publish(sp, r->ev, !why->err);
 	if (why->err)
 		removal_end(r, why);
 	else
@@ -363,8 +365,32 @@ static void marked(void *arg, const struct fail *why)
 	space_check_gone(sp);
 }
 
+int tree_event(struct tree_node *n, struct store_txn *t, const char *type, const char *reason, struct live_event **ev)
+{
+	struct buf b;
+	struct jw w;
+	int r;
+
+	buf_init(&b, 4 * KIB);
+	jw_init(&w, &b);
+	jw_obj(&w, NULL);
+	tree_write(&w, "checkpoint", &n->k);
+	if (reason)
+		jw_str(&w, "reason", reason);
+	jw_obj_end(&w);
+	r = w.err ? w.err : event_add(n->sp, t, n->k.tenant, n->k.sandbox, type, buf_str(&b), ev);
+	buf_clear(&b);
+	return r;
+}
+
+/* A template's goes with the template, a suspended sandbox's with its sleep: the events of those say it. */
+static bool is_told(const struct tree_node *n)
+{
+	return n->k.kind == NODE_CHECKPOINT || n->k.kind == NODE_SNAPSHOT || n->k.kind == NODE_BRANCH;
+}
+
 /* The record says so first: what was begun is finished by the next start, and nobody is given a node whose files are half gone. */
-void tree_remove(struct tree_node *n, void (*done)(const struct fail *why, void *arg), void *arg)
+void tree_remove(struct tree_node *n, const char *reason, void (*done)(const struct fail *why, void *arg), void *arg)
 {
 	struct space *sp = n->sp;
 	struct removal *r = calloc(1, sizeof(*r));
@@ -383,7 +409,7 @@ void tree_remove(struct tree_node *n, void (*done)(const struct fail *why, void 
 	n->pins++;
 	n->removing = true;
 	sp->jobs++; /* until its record is gone: space_stop() waits */
-	*r = (struct removal){ n, done, arg };
+	*r = (struct removal){ .n = n, .done = done, .arg = arg };
 	/* Sandboxes whose latest node it is go on from the one before. */
 	link_each_safe(l, next, &sp->sandboxes) {
 		struct sandbox_core *c = container_of(l, struct sandbox_core, link);
@@ -398,6 +424,8 @@ void tree_remove(struct tree_node *n, void (*done)(const struct fail *why, void 
 	}
 	if (there)
 		(void)tree_put(n, t);
+	if (there && reason && is_told(n))
+		(void)tree_event(n, t, "checkpoint_removed", reason, &r->ev);
 	sp->jobs++;
 	FAULT_VOID(store_commit(t, marked, r));
 }
@@ -518,6 +546,6 @@ void nodes_collect(struct space *sp)
 		struct tree_node *n = container_of(l, struct tree_node, link);
 
 		if (!n->pins && (!n->needed || n->removing))
-			tree_remove(n, NULL, NULL);
+			tree_remove(n, "unneeded", NULL, NULL);
 	}
 }

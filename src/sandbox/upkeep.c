@@ -194,9 +194,9 @@ static void pruned(json_t *value, const struct fail *why, void *arg)
 
 static void retain(struct space *sp)
 {
-	struct prune_req q = { .older_than_s = sp->cfg.retention_s, .snapshots = true, .checkpoints = true };
+	struct prune_req q = { .retention = true, .snapshots = true, .checkpoints = true };
 
-	if (!sp->cfg.retention_s || (sp->retained_ns && mono_ns() - sp->retained_ns < RETENTION_NS))
+	if ((!sp->cfg.retention_s && !sp->cfg.nretentions) || (sp->retained_ns && mono_ns() - sp->retained_ns < RETENTION_NS))
 		return;
 	sp->retained_ns = mono_ns();
 	checkpoint_prune(sp, NULL, &q, pruned, sp);

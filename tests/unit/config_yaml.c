@@ -85,6 +85,13 @@ TEST(config_names_the_key_and_its_line)
 		{ "max_sandboxes: -3\n", "max_sandboxes: a whole number", "line 1" },
 		{ "ready_slots: [1]\n", "ready_slots: takes one value", "line 1" },
 		{ "ready_slots: 1\nready_slots: 2\n", "ready_slots: given twice", "line 2" },
+		{ "retention: soon\n", "retention: a duration", "line 1" },
+		{ "retention: [1]\n", "retention: takes one value", "line 1" },
+		{ "retention:\n  a: 1d\n  a: 2d\n", "retention.a: given twice", "line 3" },
+		{ "retention: {default: 1d, default: 2d}\n", "retention.default: given twice", "line 1" },
+		{ "retention: {A B: 1d}\n", "retention: \"default\", or the name", "line 1" },
+		{ "retention: {a: {b: 1}}\n", "retention.a: takes one value", "line 1" },
+		{ "retention: 1d\nretention: {a: 2d}\n", "retention: given twice", "line 2" },
 		{ "defaults: 5\n", "defaults: takes a mapping", "line 1" },
 		{ "defaults:\n  timeout: soon\n", "timeout: a duration", "line 2" },
 		{ "defaults:\n  template: \"Not A Name\"\n", "template: a name", "line 2" },
@@ -112,6 +119,46 @@ TEST(config_names_the_key_and_its_line)
 		CHECK_STR(c.listen, untouched.listen);
 		if (!strstr(why.msg, rows[i].key))
 			printf("  got: %s\n", why.msg);
+	}
+	test_row(NULL);
+}
+
+TEST(config_retention_for_all_or_by_tenant)
+{
+	static const struct {
+		const char *text;
+		int64_t others, team;
+	} rows[] = {
+		{ "", 0, 0 },
+		{ "retention: 30d\n", 30 * 86400, 30 * 86400 },
+		{ "retention: {default: 30d, team: 7d}\n", 30 * 86400, 7 * 86400 },
+		{ "retention:\n  team: 12h\nlog_level: info\n", 0, 12 * 3600 },
+		{ "retention:\n  team: 0\n  default: 60\n", 60, 0 },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct fail why = { 0 };
+		struct config c, again;
+		struct buf out;
+		char *text;
+
+		test_row("row %zu: %s", i, rows[i].text);
+		CHECK_INT(load(&c, rows[i].text, &why), 0);
+		CHECK_STR(why.msg, "");
+		CHECK_INT(config_retention(&c, "default"), rows[i].others);
+		CHECK_INT(config_retention(&c, "other"), rows[i].others);
+		CHECK_INT(config_retention(&c, "team"), rows[i].team);
+		buf_init(&out, 64 * KIB);
+		CHECK_INT(config_print(&c, &out), 0);
+		text = str_dup(buf_str(&out));
+		CHECK_INT(load(&again, text, &why), 0);
+		CHECK_INT(config_retention(&again, "other"), rows[i].others);
+		CHECK_INT(config_retention(&again, "team"), rows[i].team);
+		free(text);
+		buf_clear(&out);
+		CHECK_INT(config_json(&c, &out), 0);
+		CHECK_INT(memmem(out.p, out.n, "\"team\":", 7) != NULL, i > 1);
+		buf_clear(&out);
 	}
 	test_row(NULL);
 }

@@ -531,7 +531,21 @@ TEST(upkeep_makes_digests_and_compares_them_and_keeps_to_the_retention)
 	upkeep(sp);
 	wait_ms(50);
 	CHECK(!find(sp, "a", &why) && find(sp, "b", &why));
+	/* By tenant: another one's number is not this one's. */
 	kill_it(sp, sb->id);
+	tree_find(sp, b.k.id)->k.created_ns -= 7200 * NS_PER_S;
+	sp->cfg.retention_s = 86400;
+	sp->cfg.nretentions = 1;
+	sp->cfg.retentions[0] = (struct retention){ "team", 3600 };
+	sp->retained_ns = 0;
+	upkeep(sp);
+	wait_ms(50);
+	CHECK(find(sp, "b", &why) != NULL);
+	(void)str_copy(tree_find(sp, b.k.id)->k.tenant, 32, str_of("team"));
+	sp->retained_ns = 0;
+	upkeep(sp);
+	wait_ms(50);
+	CHECK(!tree_find(sp, b.k.id));
 	cfg.retention_s = 0;
 	down(sp);
 }
