@@ -1,4 +1,4 @@
-# The commands of the README, by hand: create, exec, cp, ls, show, ps, logs, kill, and a second kill.
+# The commands of the README, by hand: create, exec, cp, ls, show, logs, fork, kill, and a second kill.
 . "$LIB/t.sh"
 new_sandbox --name by-hand
 [[ $id =~ ^i[a-z0-9]{20}$ ]] || fail "create -q printed \"$id\""
@@ -17,7 +17,17 @@ has "$(space ls)" "$id" "space ls"
 has "$(space ls)" by-hand "space ls shows the name"
 same "$(space show "$id" --json | jq -r .state)" running "state"
 same "$(space show by-hand --json | jq -r .id)" "$id" "found by name"
-has "$(space logs "$id")" "" "logs"
+# What is on the console is in the logs.
+space exec -u root "$id" -- sh -c 'echo a mark on the console > /dev/console'
+for _ in $(seq 50); do [[ $(space logs "$id") == *"a mark on the console"* ]] && break; sleep 0.1; done
+has "$(space logs "$id")" "a mark on the console" "logs"
+# `fork` is `branch`, for those who call it so.
+other=$(space fork "$id")
+made+=("$other")
+[[ $other =~ ^i[a-z0-9]{20}$ && $other != "$id" ]] || fail "fork printed \"$other\""
+same "$(space exec "$other" -- sh -c 'hostname; cat /home/user/data.csv')" "$other
+$(printf 'a,b\n1,2')" "the fork"
+space kill "$other"
 # No colour and no cursor movement into a pipe.
 case $(space ls; space show "$id") in *$'\e'*) fail "an escape sequence in a pipe" ;; esac
 space kill "$id"
