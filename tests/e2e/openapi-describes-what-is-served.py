@@ -48,12 +48,46 @@ for path, ops in doc["paths"].items():
                 check(p["required"] is False and p["schema"]["type"] == "string", f"{m} {path}: {p}")
                 found.setdefault(p["name"], set()).add((m, path))
 equal(found, WANT, "header parameters")
-# Every call of docs/api.md is in it.
+# docs/api.md and it name the same calls.
 md = open(os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "docs/api.md")).read()
-served = {re.sub(r"\{\w+\}", "{}", p).rstrip("/").lower() for p in doc["paths"]}
-for p in ("/v1/sandboxes", "/v1/sandboxes/{}", "/v1/sandboxes/{}/pause", "/v1/sandboxes/{}/wake", "/v1/sandboxes/{}/timeout", "/v1/sandboxes/{}/exec", "/v1/sandboxes/{}/processes",
-          "/v1/sandboxes/{}/processes/{}/output", "/v1/sandboxes/{}/processes/{}/stdin", "/v1/sandboxes/{}/processes/{}/signal", "/v1/sandboxes/{}/processes/{}/resize",
-          "/v1/sandboxes/{}/files/{}", "/v1/sandboxes/{}/tar/{}", "/v1/sandboxes/{}/watch", "/v1/sandboxes/{}/metrics", "/v1/sandboxes/{}/events", "/v1/sandboxes/{}/logs",
-          "/v1/sandboxes/{}/tcp/{}", "/v1/operations", "/v1/operations/{}", "/v1/templates", "/v1/templates/{}", "/v1/images", "/v1/images/{}", "/v1/keys", "/v1/keys/{}",
-          "/v1/events", "/v1/config", "/v1/host", "/metrics", "/healthz", "/readyz", "/openapi.json"):
-    check(p in served or any(s.startswith(p) for s in served), f"{p} of docs/api.md is not described")
+
+
+def calls_of(md):
+    """(method, path) of each call in the tables of docs/api.md, names in paths as {}. `…` stands for what the row, or else a sandbox, begins with."""
+    found = set()
+    for row in re.findall(r"^\| (`.*?) \|", md, re.M):
+        methods, base = None, None
+        for call in re.findall(r"`([^`]+)`", row):
+            m = re.fullmatch(r"(?:([A-Z/]+) )?(…|[/…][^?\[]*)(?:[?\[].*)?", call)
+            if not m:
+                continue
+            methods = m[1].split("/") if m[1] else methods or ["GET"]
+            path = m[2].rstrip("/")
+            if path == "…":
+                path = base
+            elif path.startswith("…/{id}/"):
+                path = "/v1/sandboxes" + path[1:]
+            elif path.startswith("…/"):
+                path = base.rpartition("/")[0] + path[1:] if base else "/v1/sandboxes/{id}" + path[1:]
+            base = path
+            found |= {(x.lower(), named(path)) for x in methods}
+    return found
+
+
+def named(path):
+    return re.sub(r"\{\w+\}|\bPATH\b|(?<=/)…$", "{}", path).rstrip("/")
+
+
+said = calls_of(md)
+served = {(m, named(p)) for p, ops in doc["paths"].items() for m in ops if m in METHODS and m != "head"}
+for m, p in sorted(said):
+    if m == "any":
+        check({x for x, q in served if q == p} >= {"get", "post", "put", "delete"}, f"{p} of docs/api.md takes any method, and openapi.json has not all")
+equal(sorted(served - said - {(m, p) for m, p in served if ("any", p) in said}), [], "described in openapi.json, not in docs/api.md")
+equal(sorted(x for x in said - served if x[0] != "any"), [], "in docs/api.md, not described in openapi.json")
+for verb in ("suspend", "checkpoints", "snapshots", "branch", "fork", "rollback"):
+    check(("post", f"/v1/sandboxes/{{}}/{verb}") in said & served, f"{verb} is missing in both")
+# Paths in its sentences and examples, too.
+for p in re.findall(r"/v1/[\w/{}$…-]*[\w}]", md):
+    p = re.sub(r"/\$?[A-Za-z]*(ID|id)\b|/\{\w+\}", "/{}", p)
+    check(any(q == p for _, q in served), f"{p} in docs/api.md is not described in openapi.json")
