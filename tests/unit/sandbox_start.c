@@ -188,6 +188,7 @@ TEST(a_sibling_that_lies_is_killed_and_reported)
 	};
 	static const struct branch_req two = { .count = 2, .timeout_s = -1 };
 	struct ends e = { 0 };
+	char drew[2][24];
 	struct space *sp;
 	struct sandbox *sb;
 
@@ -197,9 +198,11 @@ TEST(a_sibling_that_lies_is_killed_and_reported)
 	fake.agent = FAKE_AGENT_OLD_BOOT; /* one start that draws what all others will say */
 	create(sp, NULL, &e);
 	CHECK_INT(e.ok, 1);
+	memcpy(drew[0], e.id, sizeof(drew[0]));
 	fake.agent = FAKE_AGENT_SAME_RANDOM;
 	create(sp, NULL, &e);
 	CHECK_INT(e.ok, 2);
+	memcpy(drew[1], e.id, sizeof(drew[1]));
 	fake.agent = FAKE_AGENT_GOOD;
 	create(sp, NULL, &e);
 	sb = get(sp, e.id);
@@ -229,6 +232,10 @@ TEST(a_sibling_that_lies_is_killed_and_reported)
 	}
 	test_row(NULL);
 	CHECK_INT(fake_left(cfg.run_dir), 9);
+	kill_it(sp, drew[0]);
+	kill_it(sp, drew[1]);
+	kill_it(sp, e.id);
+	CHECK_INT(fake_left(cfg.run_dir), 0);
 	down(sp);
 }
 
