@@ -44,8 +44,14 @@ die() {
 # --- root ---
 
 is_root() { [ "$(id -u)" = 0 ]; }
+# sudo takes the proxies from the environment; apt and the image's builder need them.
+KEPT=()
+for v in http_proxy https_proxy no_proxy all_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do
+  [ -z "${!v:-}" ] || KEPT+=("$v=${!v}")
+done
+[ ${#KEPT[@]} = 0 ] || KEPT=(env "${KEPT[@]}")
 # Runs a command as root: as it is, or through sudo.
-as_root() { if is_root; then "$@"; else sudo -- "$@"; fi; }
+as_root() { if is_root; then "$@"; else sudo -- "${KEPT[@]}" "$@"; fi; }
 can_be_root() { is_root || command -v sudo >/dev/null; }
 # Asks for the password now and not in the middle, where a spinner hides the question.
 root_now() { is_root || sudo -v; }
@@ -160,7 +166,7 @@ PACKAGES_BUILD=(gcc libc6-dev make meson ninja-build pkg-config libuv1-dev libja
   libmnl-dev libcap-ng-dev zlib1g-dev liblzma-dev libzstd-dev)
 PACKAGES_RUN=(qemu-system-x86 nftables mmdebstrap erofs-utils xfsprogs e2fsprogs kmod iproute2 procps ca-certificates
   debian-archive-keyring skopeo umoci)
-PACKAGES_CHECK=(python3 nodejs btrfs-progs jq curl openssl clang cppcheck shellcheck zsh)
+PACKAGES_CHECK=(python3 nodejs btrfs-progs jq curl openssl clang cppcheck shellcheck zsh sudo)
 
 # --- build ---
 
@@ -251,7 +257,7 @@ daemon_start() {
   size=$(stat -c %s "$STATE_DIR/spaced.log" 2>/dev/null || echo 0)
   ((size < 16777216)) || as_root mv -f "$STATE_DIR/spaced.log" "$STATE_DIR/spaced.log.1"
   # In a session of its own, with none of our descriptors, our lock least of all: it stays when we and this terminal are gone.
-  is_root || sudo=(sudo --)
+  is_root || sudo=(sudo -- "${KEPT[@]}")
   # shellcheck disable=SC2016
   (exec "${sudo[@]}" setsid sh -c 'log=$1; shift; umask 027; exec "$@" >>"$log" 2>&1 </dev/null' sh \
     "$STATE_DIR/spaced.log" "$libexec/spaced" "${args[@]}" >/dev/null 2>&1 9<&-) &
