@@ -261,6 +261,19 @@ def out(id, script, **kw):
     return sh(id, script, **kw)["stdout"].strip()
 
 
+def drop_caches(id):
+    """What is read next comes from the disk: a restored guest has the page cache of then in its memory, which says nothing about the disk."""
+    sh(id, "sync; echo 3 > /proc/sys/vm/drop_caches", user="root")
+
+
+@contextlib.contextmanager
+def booted_from(node):
+    """A sandbox that booted from the disk of a node, so that nothing in it can come from its memory."""
+    with sandbox(snapshot=node) as id:
+        equal(show(id)["start"], "boot", f"a start from the disk of {node}")
+        yield id
+
+
 def put(id, path, data, query="", status=201, **kw):
     return api("PUT", f"/v1/sandboxes/{id}/files{urllib.parse.quote(path)}{query}", data, status=status, **kw)
 
