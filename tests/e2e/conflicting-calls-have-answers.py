@@ -54,6 +54,32 @@ def seen(id, state, path, others, joins=None):
     raise last
 
 
+def during_a_branch(id, mark):
+    """While siblings are taken everything else that would change the parent is busy, and changes nothing."""
+    sh(id, "head -c 64M /dev/urandom > /dev/shm/much")  # so that it takes a moment
+    for attempt in range(6):
+        c = Call("POST", f"/v1/sandboxes/{id}/branch", {})
+        time.sleep(0.03)
+        last = None
+        try:
+            busy(id, "suspend", "wake", "rollback", "checkpoints", "snapshots", "branch", "pause")
+        except AssertionError as e:
+            last = e
+        a = c.end()
+        for s in a.json.get("sandboxes", []):
+            api("DELETE", f"/v1/sandboxes/{s['id']}")
+        if not last:
+            equal((a.status, show(id)["state"]), (201, "running"), "the branch, and its parent")
+            sh(id, "rm /dev/shm/much")
+            return
+        # Too early or too late: back to where it was.
+        api("POST", f"/v1/sandboxes/{id}/wake", timeout=120)
+        for k in api("GET", f"/v1/sandboxes/{id}/checkpoints").json["checkpoints"]:
+            if k["id"] != mark:
+                api("DELETE", f"/v1/checkpoints/{k['id']}", status=204)
+    raise last
+
+
 with sandbox(timeout="10m") as id:
     node = api("POST", f"/v1/sandboxes/{id}/checkpoints", {"label": "mark"}, status=201, timeout=60).json["id"]
     try:
@@ -67,6 +93,7 @@ with sandbox(timeout="10m") as id:
         error("POST", f"/v1/sandboxes/{id}/exec?wait=1", {"shell": "true"}, status=409, code="sandbox_not_running")
         seen(id, "waking", "wake", ("suspend", "checkpoints", "branch", "rollback"), "wake")
         equal(out(id, "echo alive"), "alive")
+        during_a_branch(id, node)
         # A kill goes first, and whoever waited is told.
         b = Call("POST", f"/v1/sandboxes/{id}/branch", {"count": 2})
         time.sleep(0.05)
