@@ -1,6 +1,6 @@
 /* cmd_bugreport.c - bugreport: what is needed to understand a fault, in one archive, without secrets.
  *
- * Taken out before anything is written: keys, values of environments and metadata, bearer tokens. Never put in: files and
+ * Taken out before anything is written: keys, values of environments and metadata, labels, commands of templates, tokens. Never put in: files and
  * output of sandboxes, command lines, the database. */
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -41,7 +41,18 @@ static void redact_text(char *p)
 	}
 }
 
-/* Values of members named env and metadata, at any depth. */
+/* What a user wrote, and not what we need of it: values of env and metadata, labels of checkpoints, commands of templates. */
+static bool is_users(const char *key)
+{
+	static const char *const keys[] = { "label", "cmd", "start_cmd", "ready_cmd", "token", "attach_token" };
+
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+		if (!strcmp(key, keys[i]))
+			return true;
+	return false;
+}
+
+/* At any depth. */
 static void redact_json(json_t *v)
 {
 	const char *key;
@@ -57,6 +68,8 @@ static void redact_json(json_t *v)
 
 			json_object_foreach(one, name, value)
 				json_object_set_new(one, name, json_string("***"));
+		} else if (is_users(key) && !json_is_null(one)) {
+			json_object_set_new(v, key, json_string("***"));
 		} else {
 			redact_json(one);
 		}
