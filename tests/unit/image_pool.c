@@ -181,6 +181,48 @@ TEST(pool_on_an_xfs_image)
 	state_gone();
 }
 
+/* A small image has less room than there should be, so it grows as far as the host has some, by itself. */
+TEST(pool_keep_room_grows_the_image)
+{
+	struct pool_info before, after;
+	struct stat was, is;
+	uint64_t room = 0;
+	char path[128];
+	struct fail why = { 0 };
+	struct pool *p;
+	int r;
+
+	if (!may_mount()) {
+		test_skip("needs root and loop devices");
+		return;
+	}
+	state_new();
+	snprintf(path, sizeof(path), "%.100s/" XFS_IMAGE, state);
+	if (CHECK_INT(pool_open(state, true, 600 * MIB, &p, &why), 0)) {
+		CHECK_INT(pool_info(p, &before, &why), 0);
+		if (before.clone != POOL_CLONE_XFS_IMAGE) {
+			test_skip("no image is needed here");
+		} else {
+			CHECK_INT(stat(path, &was), 0);
+			r = pool_keep_room(p, &room, &why);
+			CHECK_INT(stat(path, &is), 0);
+			CHECK_INT(pool_info(p, &after, &why), 0);
+			if (r < 0) { /* the host has none to give: said, and nothing has changed */
+				CHECK_INT(why.code, ERR_no_space);
+				CHECK_INT(is.st_size, was.st_size);
+				CHECK_INT(after.bytes_total, before.bytes_total);
+			} else {
+				CHECK(is.st_size >= was.st_size + (off_t)(100 * MIB));
+				CHECK((uint64_t)is.st_blocks * 512 >= (uint64_t)is.st_size); /* allocated in full */
+				CHECK(after.bytes_total >= before.bytes_total + 100 * MIB);
+				CHECK(room > before.bytes_free && room == after.bytes_free);
+			}
+		}
+		pool_close(p);
+	}
+	state_gone();
+}
+
 /* A process in a mount namespace of its own, in which what is mounted now stays mounted until it
  * ends. */
 static pid_t holder(void)
@@ -444,7 +486,7 @@ TEST(disks_are_made_and_cloned)
 
 static void put(const char *root, const char *path, const char *text, mode_t mode)
 {
-	char full[256];
+	char full[8192];
 
 	snprintf(full, sizeof(full), "%s/%s", root, path);
 	CHECK_INT(file_write_atomic(AT_FDCWD, full, text, strlen(text), mode), 0);
