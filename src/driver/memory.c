@@ -312,6 +312,17 @@ static int read_extents(int fd, char *to, uint64_t size)
 	return 0;
 }
 
+/* What maps it for writing keeps it from being sealed: a child, too, that was forked off just before it was kept from that, and has not come to its exec(). */
+static int seal(int fd)
+{
+	for (int tries = 0; FAULT(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL)) < 0; tries++) {
+		if (errno != EBUSY || tries == 200)
+			return -errno;
+		usleep(10000);
+	}
+	return 0;
+}
+
 int driver_memory_memfd(int node_dirfd, uint64_t memory, struct fail *why)
 {
 	autoclose int file = openat(node_dirfd, "memory", O_RDONLY | O_CLOEXEC | O_NOFOLLOW), fd = -1;
@@ -330,13 +341,15 @@ int driver_memory_memfd(int node_dirfd, uint64_t memory, struct fail *why)
 	p = mmap(NULL, memory, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED)
 		return fail_set(why, -errno, "memory file: %s", strerror(errno));
+	(void)madvise(p, memory, MADV_DONTFORK);
 	/* after some generations its extents are many and short: one by one each would wait for the disk */
 	(void)posix_fadvise(file, 0, 0, POSIX_FADV_WILLNEED);
 	r = read_extents(file, p, memory);
 	munmap(p, memory);
 	if (r < 0)
 		return fail_set(why, r, "reading the checkpoint's memory: %s", strerror(-r));
-	if (fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
-		return fail_set(why, -errno, "sealing the memory file: %s", strerror(errno));
+	r = seal(fd);
+	if (r < 0)
+		return fail_set(why, r, "sealing the memory file: %s", strerror(-r));
 	return steal_fd(&fd);
 }
