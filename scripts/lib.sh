@@ -52,6 +52,9 @@ done
 [ ${#KEPT[@]} = 0 ] || KEPT=(env "${KEPT[@]}")
 # Runs a command as root: as it is, or through sudo.
 as_root() { if is_root; then "$@"; else sudo -- "${KEPT[@]}" "$@"; fi; }
+# The same without its words. Redirected here, for the command alone: a function call that is redirected as a whole would take what a
+# trap says in the meantime with it.
+quiet_root() { if is_root; then "$@" >/dev/null 2>&1; else sudo -- "${KEPT[@]}" "$@" >/dev/null 2>&1; fi; }
 can_be_root() { is_root || command -v sudo >/dev/null; }
 # Asks for the password now and not in the middle, where a spinner hides the question.
 root_now() { is_root || sudo -v; }
@@ -196,7 +199,7 @@ daemon_pid() {
   [[ ${stat[0]} != [ZX] ]] || ((stat[17] > 1)) || return 1
   printf '%s\n' "$pid"
 }
-daemon_answers() { as_root env SPACE_SOCKET="$SPACE_SOCKET" "$SPACE" host >/dev/null 2>&1; }
+daemon_answers() { quiet_root env SPACE_SOCKET="$SPACE_SOCKET" "$SPACE" host; }
 space_root() { as_root env SPACE_SOCKET="$SPACE_SOCKET" "$SPACE" "$@"; }
 
 # Copies a program to where root runs it from, if it is another one. Prints "new" when it was.
