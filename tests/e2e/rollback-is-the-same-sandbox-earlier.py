@@ -10,12 +10,13 @@ def checkpoint(id, what="checkpoints", **body):
 def roll(id, to):
     a = api("POST", f"/v1/sandboxes/{id}/rollback", {"checkpoint": to}, timeout=120).json
     equal((a["id"], a["state"]), (id, "running"))
+    drop_caches(id)
 
 
 nodes = []
 try:
     with sandbox(timeout="10m", name="time-traveller") as id, sandbox() as other:
-        sh(id, "nohup sleep 4321 >/dev/null 2>&1 & echo first > /home/user/f")
+        sh(id, "nohup sleep 4321 >/dev/null 2>&1 & echo first > /home/user/f; sync")
         who = out(id, "hostname; cat /etc/machine-id; cat /proc/sys/kernel/random/boot_id; pgrep -f '[s]leep 4321'")
         nodes.append(checkpoint(id, label="first"))
         sh(id, "pkill -f '[s]leep 4321'; echo second > /home/user/f; nohup sleep 1234 >/dev/null 2>&1 &")
@@ -53,6 +54,8 @@ try:
             equal(out(b, "cat /home/user/f; hostname"), f"first\n{b}", "a branch rolled back")
         finally:
             api("DELETE", f"/v1/sandboxes/{b}")
+        with booted_from(nodes[0]) as it:
+            equal(out(it, "cat /home/user/f"), "first", "its disk alone")
         error("POST", f"/v1/sandboxes/{other}/rollback", {"checkpoint": nodes[0]}, status=409, code="conflict")
         error("POST", f"/v1/sandboxes/{id}/rollback", {"checkpoint": "nothing"}, status=404, code="checkpoint_not_found")
         equal(show(other)["state"], "running", "the other one")
