@@ -33,7 +33,7 @@ static void keeper_make(void)
 	if (fd < 0)
 		return;
 	if (FAULT_OURS(write_all(fd, space_keeper_start, n)) < 0 ||
-	    fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0) {
+	    FAULT(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL)) < 0) {
 		close(fd);
 		return;
 	}

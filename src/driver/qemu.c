@@ -117,7 +117,7 @@ static int listen_qmp(int run_dirfd, struct fail *why)
 
 	snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/qmp.sock", run_dirfd);
 	/* root's alone: QEMU has the descriptor, nobody else needs the name */
-	if (fd < 0 || FAULT(fchmod(fd, 0600)) < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 ||
+	if (fd < 0 || FAULT(fchmod(fd, 0600)) < 0 || FAULT(bind(fd, (struct sockaddr *)&a, sizeof(a))) < 0 ||
 	    FAULT(fchmodat(run_dirfd, "qmp.sock", 0600, 0)) < 0 || listen(fd, 4) < 0)
 		return fail_set(why, -errno, "run directory: qmp.sock: %s", strerror(errno));
 	return steal_fd(&fd);
@@ -523,7 +523,7 @@ static int raise_limit(struct vm *vm, uint64_t bytes, struct fail *why)
 {
 	struct rlimit limit = { bytes, bytes };
 
-	if (file_size_limit(vm->p.qemu) >= bytes || prlimit(vm->p.qemu, RLIMIT_FSIZE, &limit, NULL) == 0)
+	if (file_size_limit(vm->p.qemu) >= bytes || FAULT(prlimit(vm->p.qemu, RLIMIT_FSIZE, &limit, NULL)) == 0)
 		return 0;
 	return fail_as(why, ERR_host_unsuitable, "the monitor's file size limit: %s", strerror(errno));
 }

@@ -170,7 +170,7 @@ static int make_folders(int fd, struct fail *why)
  * its descriptors for a moment longer. */
 static bool lock_is_free(int fd, const char *name)
 {
-	for (int tries = 0; flock(fd, LOCK_EX | LOCK_NB); tries++) {
+	for (int tries = 0; FAULT(flock(fd, LOCK_EX | LOCK_NB)); tries++) {
 		if (tries == 20 || !kill(atoi(name), 0) || errno != ESRCH)
 			return false;
 		usleep(10000);
@@ -230,7 +230,7 @@ static int own_tmp(struct pool *p, struct fail *why)
 	pool_tmpname(name, prefix);
 	snprintf(lock, sizeof(lock), "%s.lock", name);
 	p->lockfd = FAULT(openat(all, lock, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-	if (p->lockfd < 0 || flock(p->lockfd, LOCK_EX | LOCK_NB))
+	if (p->lockfd < 0 || FAULT(flock(p->lockfd, LOCK_EX | LOCK_NB)))
 		return pool_fail(why, -errno, "pool/tmp/%s", lock);
 	if (FAULT(mkdirat(all, name, 0700)))
 		return pool_fail(why, -errno, "pool/tmp/%s", name);
@@ -248,7 +248,7 @@ static int lock_state(int state_fd, struct fail *why)
 
 	if (fd < 0)
 		return pool_fail(why, -errno, "pool.lock");
-	while (flock(fd, LOCK_EX))
+	while (FAULT(flock(fd, LOCK_EX)))
 		if (errno != EINTR) {
 			int r = pool_fail(why, -errno, "pool.lock");
 

@@ -211,8 +211,8 @@ static void finalize_all(struct store *s)
 
 	for (size_t i = 0; i < ARRAY_LEN(all); i++)
 		sqlite3_finalize(all[i]);
-	sqlite3_close(s->r);
-	sqlite3_close(s->w); /* the last one: checkpoints and removes the WAL */
+	FAULT_VOID(sqlite3_close(s->r));
+	FAULT_VOID(sqlite3_close(s->w)); /* the last one: checkpoints and removes the WAL */
 	if (s->lock_fd >= 0)
 		close(s->lock_fd);
 }
@@ -233,7 +233,7 @@ int store_open(uv_loop_t *loop, const char *path, struct store **out, struct fai
 	if (r < 0)
 		goto failed;
 	make_private(path);
-	rc = sqlite3_open_v2(path, &s->w, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
+	rc = FAULT_SQL(sqlite3_open_v2(path, &s->w, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL));
 	if (rc != SQLITE_OK) {
 		r = db_fail(s->w, rc, why, path);
 		goto failed;
@@ -242,7 +242,7 @@ int store_open(uv_loop_t *loop, const char *path, struct store **out, struct fai
 	r = migrate(s->w, path, why);
 	if (r < 0)
 		goto failed;
-	rc = sqlite3_open_v2(path, &s->r, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL);
+	rc = FAULT_SQL(sqlite3_open_v2(path, &s->r, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL));
 	if (rc != SQLITE_OK) {
 		r = db_fail(s->r, rc, why, path);
 		goto failed;
