@@ -1,4 +1,4 @@
-# A suspended sandbox has no machine; woken, it is the one that it was: the same processes, open files, unlinked ones too, memory, connections inside, host name, token; its clock is the host's, and a timer that was due meanwhile fires once.
+# A suspended sandbox has no machine; woken, it is the one that it was: the same processes, open files, unlinked ones too, memory, connections inside, host name, token; its clock is the host's, from the same source, and a timer that was due meanwhile fires once.
 # limit: 240
 from t import *
 
@@ -43,6 +43,9 @@ with sandbox(timeout="10m") as id:
     check("True b'x' b'y'" in before, before)
     who = "hostname; cat /etc/machine-id; pgrep -f '[s]leep 9876'; pgrep -f '[k]eeper.py'"
     was, d0 = out(id, who), show(id)
+    source = lambda: out(id, "cat /sys/devices/system/clocksource/clocksource0/current_clocksource; dmesg | grep -c 'clocksource.*unstable' || true", user="root")
+    clock = source()
+    equal(clock, "tsc\n0", "its clock source, and whether it was ever found unstable")
     # A stream that is followed over it all.
     follow = Stream("POST", f"/v1/sandboxes/{id}/exec", {"shell": "for i in $(seq 1 40); do echo line $i; sleep 0.2; done"}, timeout=120)
     time.sleep(1)
@@ -58,6 +61,7 @@ with sandbox(timeout="10m") as id:
     now = float(out(id, "date +%s.%N"))
     check(t0 - 0.2 <= now <= time.time() + 0.1, f"its clock: {now}, ours {time.time()}")
     equal(out(id, who), was, "who it is, and what runs")
+    equal(source(), clock, "its clock source after the wake")
     equal(ask("state"), before, "the keeper's memory, files and connections")
     equal(out(id, "cat /home/user/file"), "kept")
     equal(ask("timer"), "timer 1", "the timer that was due meanwhile")
@@ -72,6 +76,7 @@ with sandbox(timeout="10m") as id:
         api("POST", f"/v1/sandboxes/{id}/suspend", timeout=120)
         api("POST", f"/v1/sandboxes/{id}/wake", timeout=120)
         equal(ask("state"), before, f"round {i}")
+        equal(source(), clock, f"its clock source, round {i}")
     types = [e["type"] for e in events_of(id)]
     for t in ("suspending", "suspended", "waking", "running"):
         check(t in types, f"no event {t}: {types}")
