@@ -1,9 +1,9 @@
 # Operations drawn at random over several sandboxes; a model predicts every answer, and what each sandbox holds. SPACE_SEED repeats a run.
 # serial
 # limit: 3000
-# variants: 400
 import random
 
+from leaks import nodes_of_pool
 from t import *
 
 LONG = bool(os.environ.get("SPACE_TEST_LONG"))
@@ -42,8 +42,8 @@ def write(b):
 
 
 def look(b):
-    """It holds what the model says. One that booted has an empty memory."""
-    got = out(b.id, "cat /home/user/disk; cat /dev/shm/holds 2>/dev/null; echo; pgrep -fa '[h]eld.py' | sed -n 's/.*[h]eld.py //p'", timeout=90).split()
+    """It holds what the model says, with a page cache that says nothing about the disk. One that booted has an empty memory."""
+    got = out(b.id, "sync; echo 3 > /proc/sys/vm/drop_caches; cat /home/user/disk; cat /dev/shm/holds 2>/dev/null; echo; pgrep -fa '[h]eld.py' | sed -n 's/.*[h]eld.py //p'", user="root", timeout=90).split()
     equal(got, [b.disk, b.memory, b.memory] if b.memory else [b.disk], f"{b.id} holds")
 
 
@@ -186,6 +186,12 @@ compare()
 for b in list(boxes):
     wake(b) if b.state != "running" else look(b)
     kill(b)
+for n in [n for n in nodes if n.kind == "checkpoint"][-1:]:
+    with booted_from(n.id) as it:
+        equal(out(it, "cat /home/user/disk", timeout=90), n.disk, f"the disk of {n.id} alone")
 for n in nodes:
     api("DELETE", f"/v1/checkpoints/{n.id}", status=204)
+# What is left in the pool is what the tree lists, of all kinds.
+wait_for(lambda: nodes_of_pool(RUN["state"]) == sorted(n["id"] for n in api("GET", "/v1/tree?limit=1000").json["nodes"]), 20,
+         f"no node but those of the tree: {nodes_of_pool(RUN['state'])}")
 print(f"{OPS} operations, {serial} contents, {len(ended)} sandboxes", flush=True)

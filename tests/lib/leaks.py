@@ -82,6 +82,11 @@ def tree(top):
             yield path
 
 
+def nodes_of_pool(state):
+    """Ids of all nodes that lie in the pool, whatever they are for. They are to be those of /v1/tree."""
+    return sorted(os.listdir(os.path.join(state, "pool/nodes")))
+
+
 def cgroups(run):
     """Directories of control groups that carry the id of a sandbox or the name of this run."""
     seen = set()
