@@ -23,7 +23,7 @@ open("/home/user/drawn", "w").write(str(random.random()))
            "printf '#!/bin/sh\\ntouch /run/no\\n' > /etc/space/clone.d/99-not; chmod 777 /etc/space/clone.d/99-not", user="root")
     sh(id, "rm /etc/space/clone.d/90-slow", user="root")
     sh(id, "nohup python3 /home/user/seeded.py >/dev/null 2>&1 & for i in $(seq 100); do test -e /home/user/ready && exit; sleep 0.1; done; exit 1")
-    sh(id, "nohup sleep 5432 >/dev/null 2>&1 & echo one > /home/user/shared")
+    sh(id, "nohup sleep 5432 >/dev/null 2>&1 & echo one > /home/user/shared; sync")
     parent = out(id, DRAW).splitlines()
     token = show(id).get("token")
     a = api("POST", f"/v1/sandboxes/{id}/branch", {"count": 10, "metadata": {"role": "child"}}, status=201, timeout=200).json
@@ -51,8 +51,13 @@ open("/home/user/drawn", "w").write(str(random.random()))
         seeded = [out(c, "cat /home/user/drawn") for c in children[:4]]
         equal(len(set(seeded)), 4, "what clone.d reseeded")
         sh(children[0], "echo two > /home/user/shared")
+        for c in (children[0], children[1], id):
+            drop_caches(c)
+        equal(out(children[0], "cat /home/user/shared"), "two", "its own disk")
         equal(out(children[1], "cat /home/user/shared"), "one", "a sibling's disk")
         equal(out(id, "cat /home/user/shared"), "one", "the parent's disk")
+        with booted_from(a["checkpoint"]["id"]) as it:
+            equal(out(it, "cat /home/user/shared"), "one", "what they were branched from, its disk alone")
         log = api("GET", f"/v1/sandboxes/{children[0]}/logs").body.decode(errors="replace")
         if log:
             check("clone.d/50-seed: a word" in log and "clone.d/10-fails" in log, log[-1500:])
