@@ -41,7 +41,7 @@ static const char *file;	/* of the rules; NULL: fault_rules() alone */
 static struct stat file_was;
 static pid_t self;		/* whom "kill" means: not a child of ours between its fork and its exec */
 static pid_t last_monitor;
-static void (*tell)(const char *point);
+static void (*tell)(const char *point, int what);
 static __thread pid_t monitor;
 static __thread int injected;
 
@@ -146,7 +146,7 @@ static void strike(const struct rule *r, const char *name)
 
 	fired = true;
 	if (tell)
-		tell(name);
+		tell(name, r->action == ACT_ERRNO ? r->err : FAULT_KILLS);
 	if (file && (r->action != ACT_ERRNO || !(r->onwards || r->every))) {
 		snprintf(done, sizeof(done), "%s.fired", file);
 		rename(file, done);
@@ -169,6 +169,8 @@ static int pass(const char *name)
 	int err = 0;
 
 	passes++;
+	if (tell)
+		tell(name, FAULT_PASSED);
 	if (trace_fd >= 0)
 		write_trace(name);
 	for (unsigned i = 0; i < nrules; i++) {
@@ -274,7 +276,7 @@ bool fault_fired(void)
 	return fired;
 }
 
-void fault_tell(void (*fn)(const char *point))
+void fault_tell(void (*fn)(const char *point, int what))
 {
 	tell = fn;
 }

@@ -40,7 +40,9 @@ void fault_monitor(pid_t pid);
 int fault_rules(const char *text);
 unsigned long fault_passes(void); /* since the rules were set */
 bool fault_fired(void);
-void fault_tell(void (*fn)(const char *point)); /* called before an action strikes */
+/* Called at every pass with FAULT_PASSED, and before an action strikes with FAULT_KILLS or the error. */
+enum { FAULT_PASSED = 0, FAULT_KILLS = -1 };
+void fault_tell(void (*fn)(const char *point, int what));
 
 /* The call returns -1 and sets errno. */
 #define FAULT(call)                                                                                        \

@@ -1,10 +1,11 @@
 /* faults.h - the core, with its real store and its real pool, on the driver, slots and agent of tests/unit/sandbox_fake.c, killed at every point.
  *
- * One world lives through all of it. Each turn is a child: it starts the daemon's core on what the last one left, compares all that it finds
+ * A world lives through all of an operation's turns; several worlds are gone through side by side. Each turn is a child: it starts the daemon's core on what the last one left, compares all that it finds
  * with the model (which lies in memory that parent and children share), then does one operation with a rule set, and mostly dies of it. So a
  * death costs a few milliseconds, and the next turn is the restart that the death is about.
  *
- * model.c knows what was acknowledged and looks whether it is there; ops.c does the operations; core.c goes through points and reports. */
+ * model.c knows what was acknowledged and looks whether it is there; ops.c does the operations; world.c is what was there before; core.c goes
+ * through points and reports. */
 #ifndef FAULTS_H
 #define FAULTS_H
 
@@ -35,6 +36,21 @@ struct model_node {
 	bool snapshot;
 };
 
+#define RULE_MAX 700
+
+/* How an operation was gone through: for a start that of before counts as well. */
+struct way {
+	enum op op, before;
+	char rule[RULE_MAX], rule_before[RULE_MAX]; /* an error's; empty: nothing has to fail on the way to the point */
+	bool by_monitor;	/* after its end */
+};
+
+struct model_point {
+	char name[80];
+	unsigned struck[MODES];
+	struct way way;		/* on which it was passed first; one without an error if there is any */
+};
+
 struct model {
 	struct model_sb sb[SB_MAX];
 	struct model_node node[NODES_MAX];
@@ -43,14 +59,17 @@ struct model {
 	enum op op;
 	char target[24], node_id[24];
 	enum mode mode;
+	struct way way;		/* that of this turn */
+	char last_rule[RULE_MAX]; /* of the operation before a start, deaths too */
+	bool starting;
 	bool fired;		/* a rule has struck in this turn */
 	bool loss;		/* a monitor was killed since it was last compared */
 	bool verified;		/* the child came as far as having compared */
 	char point[80];		/* where it struck last */
-	unsigned serial;
+	unsigned serial, world_turns;
 	/* sums */
 	unsigned long turns, kills, failures, lost_by_monitor;
-	struct { char name[80]; unsigned struck[MODES]; enum op op; } points[POINTS_MAX];
+	struct model_point points[POINTS_MAX];
 	unsigned npoints;
 };
 extern struct model *model;
@@ -71,7 +90,15 @@ void model_drop_node(const char *id);
 /* Compares; what was under way may have been done or not. Then the model says what is. RESTART:
  * the daemon has just started. */
 void verify(struct space *sp, bool restart);
+bool at_rest(struct space *sp); /* nothing is under way */
 void write_content(const char *id, const char *text);
+
+/* world.c */
+#define MEMORY (2 * MIB)
+void make_config(void);
+void make_world(const char *dir); /* cfg points into it from then on */
+bool make_template(struct space *sp);
+void end_world(const char *dir);
 
 /* ops.c */
 void op_run(struct space *sp, enum op op);

@@ -408,7 +408,7 @@ static void check_records(struct space *sp)
 	}
 }
 
-static bool at_rest(struct space *sp)
+bool at_rest(struct space *sp)
 {
 	if (sp->jobs)
 		return false;

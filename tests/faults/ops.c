@@ -334,8 +334,13 @@ bool op_prepare(struct space *sp, enum op op)
 	case OP_CREATE_CHECKPOINT:
 	case OP_EXPORT:
 	case OP_REMOVE:
-	case OP_PRUNE:
 		node = one_node(sp, false, NULL);
+		break;
+	case OP_PRUNE: /* what a living one came from stays */
+		node = one_node(sp, false, NULL);
+		snprintf(of, sizeof(of), "%s", node && model_node(node) ? model_node(node)->sandbox : "");
+		if (model_find(of) && !plainly(sp, OP_KILL, of, NULL))
+			return false;
 		break;
 	case OP_CREATE_SNAPSHOT:
 		node = one_node(sp, true, NULL);
@@ -366,9 +371,8 @@ void tidy(struct space *sp)
 		if (!plainly(sp, OP_KILL, id, NULL))
 			return;
 	}
-	while (model->nnodes > KEEP_NODES) {
-		memcpy(id, model->node[0].id, sizeof(id));
-		if (!plainly(sp, OP_REMOVE, NULL, id))
-			return;
+	for (unsigned i = 0; model->nnodes > KEEP_NODES && i < model->nnodes;) { /* one that a suspended sandbox lies in is refused */
+		memcpy(id, model->node[i].id, sizeof(id));
+		i += !plainly(sp, OP_REMOVE, NULL, id);
 	}
 }
