@@ -107,7 +107,8 @@ static void place(struct tree *t)
 		return;
 	qsort(t->spots, t->count, sizeof(*t->spots), by_id);
 	sandbox_each(t->r->api->sp, t->r->tenant, hang, t);
-	qsort(t->leaves, t->nleaves, sizeof(*t->leaves), by_place);
+	if (t->nleaves) /* qsort wants an array even for none */
+		qsort(t->leaves, t->nleaves, sizeof(*t->leaves), by_place);
 }
 
 static void node_write(struct req *r, struct jw *w, const struct checkpoint *k, const struct leaf *leaf, size_t n)

@@ -49,7 +49,8 @@ ssize_t read_all(int fd, char **out, size_t max)
 
 ssize_t file_read(int dirfd, const char *path, char **out, size_t max)
 {
-	autoclose int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	/* O_NONBLOCK: whoever owns the directory may have put a pipe there that nobody writes to. */
+	autoclose int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 
 	return fd < 0 ? -errno : read_all(fd, out, max);
 }

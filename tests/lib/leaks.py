@@ -98,7 +98,7 @@ def cgroups(run):
             for d in dirs:
                 path = os.path.join(at, d)
                 real = os.stat(path, follow_symlinks=False) if os.path.isdir(path) else None
-                if real and (real.st_dev, real.st_ino) not in seen and (ID.search(d) or os.path.basename(run["dir"]) in path):
+                if real and (real.st_dev, real.st_ino) not in seen and (ID.search(d) or os.path.basename(run["dir"]) in path.split("/")):
                     seen.add((real.st_dev, real.st_ino))
                     yield path
 
@@ -158,7 +158,7 @@ def snapshot(run):
     for path in cgroups(run):
         # On a machine where other daemons run their sandboxes, only ours count.
         m = ID.search(path)
-        if not run.get("shared_host") or (mine is not None and m and m[1] in mine) or os.path.basename(run["dir"]) in path:
+        if not run.get("shared_host") or (mine is not None and m and m[1] in mine) or os.path.basename(run["dir"]) in path.split("/"):
             add("control group", path)
     for top in (run["run"], run["state"]):
         for path in tree(top):

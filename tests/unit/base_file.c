@@ -37,6 +37,10 @@ TEST(atomic_write_and_read)
 	CHECK_INT(file_read(d, "f", &text, 4), -EFBIG);
 	CHECK(text == NULL);
 	CHECK_INT(file_read(d, "none", &text, 4), -ENOENT);
+	CHECK_INT(mkfifoat(d, "fifo", 0600), 0); /* nobody writes to it: nothing, and at once */
+	CHECK_INT(file_read(d, "fifo", &text, 4), 0);
+	free(steal_ptr(text));
+	CHECK_INT(unlinkat(d, "fifo", 0), 0);
 	CHECK_INT(mkdirat(d, "sub", 0700), 0);
 	put(d, "sub/g", "");
 	CHECK_INT(file_read(d, "sub/g", &text, 0), 0);
