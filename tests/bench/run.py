@@ -334,7 +334,11 @@ class Bench:
         args = argparse.Namespace(build=a.build, state=a.state, json=None, keep=False, jobs=1, image_from=a.image_from)
         self.r = runner.Runner(args)
         self.info = self.r.info
-        self.r.up()
+        try:
+            self.r.up()
+        except BaseException:
+            self.r.clean()
+            raise
         self.t = self.r.t
         self._key = None
 
@@ -368,6 +372,7 @@ def main():
     if os.geteuid() != 0:
         print("tests/bench/run.py: needs root")
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is put away
     b = Bench(a)
     try:
         m = machine_info(b.t)
