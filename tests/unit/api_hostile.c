@@ -371,7 +371,9 @@ TEST(a_hostile_agent_gets_typed_answers_within_limits)
 	}
 	test_row(NULL);
 	after = rss_kib();
+#ifndef __SANITIZE_ADDRESS__ /* what is freed stays resident for a while there */
 	CHECK(after - before < 64 * 1024);
+#endif
 	CHECK_INT(api.nstreams, 0);
 	for (i = 0; i < ARRAY_LEN(api.lines); i++)
 		CHECK(!api.lines[i]);
