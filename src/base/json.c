@@ -41,7 +41,7 @@ static void printable(char *s)
 			*s = '?';
 }
 
-json_t *json_read(struct str text, struct fail *why)
+static json_t *read_with(struct str text, size_t flags, struct fail *why)
 {
 	json_error_t err;
 	json_t *j;
@@ -60,13 +60,23 @@ json_t *json_read(struct str text, struct fail *why)
 		return NULL;
 	}
 	j = json_loadb(
-		text.p ? text.p : "", text.n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &err);
+		text.p ? text.p : "", text.n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | flags, &err);
 	if (!j) {
 		printable(err.text);
 		fail_as(why, ERR_bad_json, "not valid JSON: line %d, column %d (byte %d): %.120s",
 			err.line, err.column, err.position, err.text);
 	}
 	return j;
+}
+
+json_t *json_read(struct str text, struct fail *why)
+{
+	return read_with(text, 0, why);
+}
+
+json_t *json_read_text(struct str text, struct fail *why)
+{
+	return read_with(text, JSON_ALLOW_NUL, why);
 }
 
 static bool has_limits(const struct field *f)

@@ -17,6 +17,10 @@ static inline void autojson_cleanup(json_t **j)
  * A new reference, or NULL with WHY = bad_json (position named). */
 json_t *json_read(struct str text, struct fail *why);
 
+/* The same, but strings may hold \u0000: for the output of commands, which is any bytes there are. Such a string is
+ * json_string_value() with json_string_length(), never a C string. */
+json_t *json_read_text(struct str text, struct fail *why);
+
 enum field_kind { FIELD_STR, FIELD_INT, FIELD_BOOL, FIELD_NUM, FIELD_OBJ, FIELD_ARR, FIELD_ANY };
 
 /* One field of a request body. The struct it goes into already holds the defaults.

@@ -280,20 +280,43 @@ static void put_output(struct attach *a, int stream, struct str s)
 	}
 }
 
+int chunk_bytes(const json_t *data, char **raw, struct str *out)
+{
+	const json_t *text = json_object_get(data, "data"), *coded = json_object_get(data, "base64");
+	struct str in = { json_string_value(coded), json_string_length(coded) };
+
+	if (!coded) {
+		*out = (struct str){ json_string_value(text), json_string_length(text) };
+		return json_is_string(text) ? 0 : -EBADMSG;
+	}
+	if (!json_is_string(coded))
+		return -EBADMSG;
+	free(*raw);
+	*raw = malloc(in.n * 3 / 4 + 4);
+	if (!*raw)
+		return -ENOMEM;
+	out->p = *raw;
+	return base64_decode(*raw, &out->n, in) < 0 ? -EBADMSG : 0;
+}
+
+/* Bytes that cannot be read are not left out in silence: what came before stands, and the command's failure is told. */
+static void attach_garbled(struct attach *a, int err, const char *how)
+{
+	struct fail why = { 0 };
+
+	fail_here(&why, err, "the command's output cannot be read any further: %.150s", how);
+	attach_fail(a, &why);
+}
+
 static void on_chunk(struct attach *a, int stream, json_t *data)
 {
-	json_t *text = json_object_get(data, "data"), *coded = json_object_get(data, "base64");
 	uint64_t offset = (uint64_t)json_integer_value(json_object_get(data, "offset"));
-	struct str s = { json_string_value(text), json_string_length(text) };
+	struct str s = { 0 };
+	int r = chunk_bytes(data, &a->raw, &s);
 
-	if (coded) {
-		struct str in = { json_string_value(coded), json_string_length(coded) };
-
-		free(a->raw);
-		a->raw = malloc(in.n * 3 / 4 + 4);
-		s.p = a->raw;
-		if (!a->raw || base64_decode(a->raw, &s.n, in) < 0)
-			s.n = 0;
+	if (r < 0) {
+		attach_garbled(a, r, r == -ENOMEM ? "out of memory" : "an event without valid data");
+		return;
 	}
 	if (!json_object_get(data, "offset"))
 		offset = a->at[stream];
@@ -365,10 +388,15 @@ static void print_event(struct str id, struct str event, json_t *data)
 static void on_event(struct str id, struct str event, struct str text, void *arg)
 {
 	struct attach *a = arg;
-	autojson json_t *data = json_read(text, NULL);
+	struct fail why = { 0 };
+	autojson json_t *data = a->done ? NULL : json_read_text(text, &why);
 
-	if (a->done || !data)
+	if (a->done)
 		return;
+	if (!data) {
+		attach_garbled(a, -EBADMSG, why.msg);
+		return;
+	}
 	a->alive_ms = mono_ms();
 	a->heard = true;
 	if (a->told)

@@ -25,6 +25,9 @@ int attach_signalled(const struct attach *a);
  * command runs on; else what failed. */
 int attach_exec(struct attach *a, const char *sandbox, json_t *request, long pid, const struct attach_opts *o, int *code,
 	struct fail *why);
+/* The bytes of an event of output, its "data" or its "base64". *OUT lives in DATA or in *RAW, which is malloc'd and replaced
+ * at each call. -EBADMSG if it has neither as it should be. */
+int chunk_bytes(const json_t *data, char **raw, struct str *out);
 long attach_pid(const struct attach *a); /* of the command; 0: none yet */
 
 #endif

@@ -113,7 +113,7 @@ struct follow {
 	void *arg;
 	char last_id[96];
 	int64_t alive_ms; /* when the server was last heard of */
-	bool ended, stop;
+	bool ended, stop, garbled; /* garbled: told says what could not be read */
 	int status;
 	struct fail why, told; /* told: the stream's last event said so */
 };
@@ -121,11 +121,18 @@ struct follow {
 static void follow_event(struct str id, struct str event, struct str data, void *arg)
 {
 	struct follow *f = arg;
-	autojson json_t *j = json_read(data, NULL);
+	struct fail why = { 0 };
+	autojson json_t *j = f->stop || f->garbled ? NULL : json_read_text(data, &why);
 
 	f->alive_ms = mono_ms();
-	if (f->stop)
+	if (f->stop || f->garbled)
 		return;
+	if (!j) {
+		fail_here(&f->told, -EBADMSG, "an event of the server cannot be read: %.150s", why.msg);
+		f->garbled = true;
+		sse_call_cancel(f->call);
+		return;
+	}
 	if (str_eqz(event, "error")) {
 		fail_as(&f->told, err_by_name(get_str(j, "code"), strlen(get_str(j, "code"))), "%.200s", get_str(j, "message"));
 		if (*get_str(j, "remedy"))
@@ -167,8 +174,10 @@ int api_follow(struct cli *c, const char *target, follow_fn *fn, void *arg, stru
 		if (!f.call)
 			return fail_here(why, -ENOMEM, "out of memory");
 		cli_wait(c, &f.ended);
-		if (f.told.msg[0] && f.why.err == 0)
+		if (f.garbled || (f.told.msg[0] && f.why.err == 0))
 			f.why = f.told;
+		if (f.garbled)
+			break;
 		if (f.stop || f.why.err == 0)
 			return 0;
 		/* The daemon stops, or we were too slow: the log goes on where it was. */

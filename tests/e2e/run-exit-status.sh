@@ -9,4 +9,6 @@ has "$(cat "$DIR/run-exit.err")" err "stderr"
 rm "$DIR/run-exit.err"
 status 143 space run -- bash -c 'kill -TERM $$'
 same "$(printf 'a\nb\n' | space run -- wc -l)" 2 "lines that came through stdin"
+# All bytes come through, NUL too, and a megabyte of it.
+same "$(space run -- printf 'a\0b' | od -An -c | tr -d ' ')" 'a\0b' "a NUL"
 same "$(count)" "$before" "sandboxes afterwards"

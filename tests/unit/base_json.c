@@ -94,6 +94,16 @@ TEST(bad_texts)
 	}
 	test_row(NULL);
 	CHECK(json_read((struct str){ "1\0", 2 }, NULL) == NULL);
+	/* json_read_text() takes an escaped NUL in a value, and nothing else that json_read() refuses. */
+	{
+		autojson json_t *j = json_read_text(STR("{\"a\":\"x\\u0000y\"}"), NULL);
+
+		CHECK_INT(json_string_length(json_object_get(j, "a")), 3);
+		CHECK(json_object_get(j, "a") && !memcmp(json_string_value(json_object_get(j, "a")), "x\0y", 3));
+	}
+	CHECK(json_read_text(STR("{\"\\u0000\":1}"), NULL) == NULL);
+	CHECK(json_read_text(STR("{\"a\":1,\"a\":2}"), NULL) == NULL);
+	CHECK(json_read_text((struct str){ "1\0", 2 }, NULL) == NULL);
 	for (int n = 32; n <= 33; n++) {
 		autojson json_t *j = NULL;
 

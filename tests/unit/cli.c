@@ -1,6 +1,7 @@
 /* cli.c - the parts of `space` that need no daemon: options, places, escapes, quantities. */
 #include <stdio.h>
 
+#include "cli/attach.h"
 #include "cli/create.h"
 #include "cli/term.h"
 #include "test.h"
@@ -191,6 +192,41 @@ TEST(escapes_at_the_beginning_of_a_line)
 		}
 		CHECK_INT(what, rows[i].what);
 		CHECK_STR(((struct str){ one, m }), rows[i].out);
+	}
+	test_row(NULL);
+}
+
+/* Output is any bytes: NUL among them, and none of it is left out. */
+TEST(bytes_of_output)
+{
+	static const struct {
+		const char *event;
+		struct str bytes;
+		int r;
+	} rows[] = {
+		{ "{\"data\":\"hi\\n\",\"offset\":0}", STR("hi\n"), 0 },
+		{ "{\"data\":\"a\\u0000b\"}", STR("a\0b"), 0 },
+		{ "{\"data\":\"\\u0000\"}", STR("\0"), 0 },
+		{ "{\"data\":\"\"}", STR(""), 0 },
+		{ "{\"base64\":\"/wD+Cg==\"}", STR("\xff\0\xfe\n"), 0 },
+		{ "{\"base64\":\"?\"}", STR(""), -EBADMSG },
+		{ "{\"base64\":7}", STR(""), -EBADMSG },
+		{ "{\"data\":7}", STR(""), -EBADMSG },
+		{ "{}", STR(""), -EBADMSG },
+	};
+	autofree char *raw = NULL;
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		autojson json_t *data = json_read_text(str_of(rows[i].event), NULL);
+		struct str got = { 0 };
+
+		test_row("%s", rows[i].event);
+		REQUIRE(data != NULL);
+		CHECK_INT(chunk_bytes(data, &raw, &got), rows[i].r);
+		if (rows[i].r < 0)
+			continue;
+		CHECK_INT(got.n, rows[i].bytes.n);
+		CHECK(!memcmp(got.p, rows[i].bytes.p, MIN(got.n, rows[i].bytes.n)));
 	}
 	test_row(NULL);
 }
