@@ -9,6 +9,9 @@
 
 #define RESUME_MS 30000
 #define STDIN_MAX (256 * KIB)
+#define EOT 4 /* ^D */
+#define EOT_FIRST_MS 500
+#define EOT_MOST_MS 16000
 
 static const int caught[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH };
 
@@ -39,6 +42,10 @@ struct attach {
 	struct escape escape;
 	struct buf pending, sending; /* read, not sent yet; in the request under way */
 	bool in_eof, in_closed, in_busy, in_lost;
+	bool eot; /* stdin was no terminal and has ended: the PTY is told so by ^D */
+	char in_last;
+	int eot_ms;
+	uv_timer_t eot_again;
 	struct http_call *in_call;
 	int in_status;
 };
@@ -199,7 +206,7 @@ static void stdin_send(struct attach *a)
 	buf_init(&full, 4 * KIB);
 	if (a->in && !a->in_eof && a->pending.n < STDIN_MAX / 2)
 		input_resume(a->in);
-	if (a->in_busy || a->in_closed || !a->pid || (!a->pending.n && !a->sending.n && !a->in_eof))
+	if (a->in_busy || a->in_closed || !a->pid || (!a->pending.n && !a->sending.n && (!a->in_eof || a->eot)))
 		return;
 	if (!a->sending.n) {
 		struct buf swap = a->sending;
@@ -207,7 +214,7 @@ static void stdin_send(struct attach *a)
 		a->sending = a->pending;
 		a->pending = swap;
 	}
-	if (a->in_eof && !a->pending.n)
+	if (a->in_eof && !a->eot && !a->pending.n)
 		a->in_closed = true; /* this request is the last */
 	path = api_path(a->in_closed ? "/v1/sandboxes/%s/processes/%d/stdin?close=1" : "/v1/sandboxes/%s/processes/%d/stdin",
 		a->sandbox, (int)a->pid);
@@ -224,6 +231,35 @@ static void stdin_send(struct attach *a)
 		http_call_write(a->in_call, a->sending.p, a->sending.n);
 		http_call_end(a->in_call);
 	}
+}
+
+static void on_eot_again(uv_timer_t *t)
+{
+	struct attach *a = t->data;
+
+	if (a->done || a->in_closed)
+		return;
+	if (a->pid && !a->in_busy && !a->pending.n && !a->sending.n) {
+		buf_addc(&a->pending, EOT);
+		stdin_send(a);
+	}
+	a->eot_ms = MIN(a->eot_ms * 2, EOT_MOST_MS);
+	uv_timer_start(&a->eot_again, on_eot_again, (uint64_t)a->eot_ms, 0);
+}
+
+/* A PTY has no end of its own: whoever reads from it is told by ^D. One is not enough: while a program turns the terminal from lines
+ * to keys the ^D that waits there becomes a NUL, and one that the program before took is none for the shell. */
+static void stdin_ended(struct attach *a)
+{
+	a->in_eof = true;
+	a->eot = a->o.tty && !isatty(0);
+	if (!a->eot)
+		return;
+	if (a->o.lines && a->in_last && a->in_last != '\n')
+		buf_addc(&a->pending, '\n');
+	buf_addc(&a->pending, EOT);
+	a->eot_ms = EOT_FIRST_MS;
+	uv_timer_start(&a->eot_again, on_eot_again, (uint64_t)a->eot_ms, 0);
 }
 
 /* Keys that were typed, less the escapes. */
@@ -252,11 +288,12 @@ static void stdin_read(const char *data, ssize_t len, void *arg)
 	struct attach *a = arg;
 
 	if (len <= 0) {
-		a->in_eof = true;
+		stdin_ended(a);
 	} else if (a->o.tty && isatty(0)) {
 		stdin_keys(a, (struct str){ data, (size_t)len });
 	} else {
 		buf_add(&a->pending, data, (size_t)len);
+		a->in_last = data[len - 1];
 	}
 	if (a->pending.n >= STDIN_MAX / 2)
 		input_pause(a->in);
@@ -496,7 +533,8 @@ struct attach *attach_new(struct cli *c)
 	buf_init(&a->sending, STDIN_MAX);
 	uv_timer_init(c->loop, &a->retry);
 	uv_timer_init(c->loop, &a->renew);
-	a->retry.data = a->renew.data = a;
+	uv_timer_init(c->loop, &a->eot_again);
+	a->retry.data = a->renew.data = a->eot_again.data = a;
 	for (size_t i = 0; i < ARRAY_LEN(caught); i++) {
 		struct sigaction was;
 
@@ -540,6 +578,8 @@ int attach_exec(struct attach *a, const char *sandbox, json_t *request, long pid
 	a->delay_ms = 50;
 	if (o->input)
 		a->in = input_new(a->c->loop, 0, stdin_read, a); /* NULL: stdin is closed */
+	if (!a->in && o->input)
+		stdin_ended(a);
 	a->in_eof = !a->in;
 	a->in_closed = !o->input;
 	if (raw)
@@ -552,6 +592,7 @@ int attach_exec(struct attach *a, const char *sandbox, json_t *request, long pid
 	term_restore();
 	uv_timer_stop(&a->renew);
 	uv_timer_stop(&a->retry);
+	uv_timer_stop(&a->eot_again);
 	input_free(a->in);
 	a->in = NULL;
 	if (a->in_call)

@@ -13,6 +13,7 @@ struct attach;
 struct attach_opts {
 	bool input;	  /* send fd 0 */
 	bool tty;	  /* a PTY is at the other side: raw mode, resize, escapes */
+	bool lines;	  /* with tty: stdin that is no terminal holds lines for a shell, and the last one counts without its end too */
 	bool owner;	  /* the sandbox goes with the command: SIGTERM and SIGHUP leave at once */
 	unsigned renew_s; /* 0: no. Every third of it the sandbox's deadline is set to that from now on */
 };

@@ -55,7 +55,8 @@ static json_t *exec_request(const struct exec_o *o, int argc, char **argv, bool 
 	if (argc)
 		json_object_set(b, "cmd", cmd);
 	a->tty = tty;
-	a->input = !o->no_input && !o->detach && stdin_is_worth_it() && (o->input || tty || !isatty(0));
+	/* With a terminal at the other side even /dev/null is something: its end. */
+	a->input = !o->no_input && !o->detach && (tty || (stdin_is_worth_it() && (o->input || !isatty(0))));
 	if (a->input || tty)
 		json_object_set_new(b, "stdin", json_true());
 	if (tty) {
@@ -279,7 +280,7 @@ static int shell_run(struct cli *c, int argc, char **argv)
 	/* A login shell, the best there is; images made from a directory or from OCI may have sh only. */
 	char *words[] = { "/bin/sh", "-c", "if command -v bash >/dev/null; then exec bash -l; else exec sh -l; fi" };
 	struct exec_o e = { .cwd = shell_o.cwd, .user = shell_o.user, .tty = true, .input = true, .tag = "shell" };
-	struct attach_opts o = { 0 };
+	struct attach_opts o = { .lines = true };
 	struct fail why = { 0 };
 	json_t *request = exec_request(&e, ARRAY_LEN(words), words, true, &o, &why);
 	struct attach *a;
@@ -301,8 +302,9 @@ const struct command command_shell = {
 	.alias = "sh",
 	.args = "ID",
 	.brief = "Open a shell in a sandbox",
-	.detail = "~. at the beginning of a line leaves and lets the shell go on; space attach ID PID comes back to it.",
-	.examples = "  space shell $id\n  space shell -u root $id",
+	.detail = "~. at the beginning of a line leaves and lets the shell go on; space attach ID PID comes back to it. Lines may come through a\n"
+		  "pipe too; the shell ends with them.",
+	.examples = "  space shell $id\n  space shell -u root $id\n  echo 'uname -r' | space shell $id",
 	.run = shell_run,
 	OPTS(shell_opts, shell_o),
 	.stop_after = -1,

@@ -1,4 +1,5 @@
 /* main.c - finds the command, reads the options, runs it. */
+#include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
 
@@ -231,6 +232,15 @@ static int run_command(struct cli *c, const struct command *cmd, int argc, char 
 	return cmd->run(c, n, argv);
 }
 
+/* A descriptor that was closed by the caller would become one of ours, which then is read as stdin or written as output.
+ * Nothing comes from the one put in its place, and writing to stdout fails as it would have. */
+static void hold_descriptors(void)
+{
+	for (int fd = 0; fd < 3; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY) != fd)
+			abort();
+}
+
 int main(int argc, char **argv)
 {
 	struct opt_table globals = { global_opts, ARRAY_LEN(global_opts), &cli };
@@ -239,6 +249,7 @@ int main(int argc, char **argv)
 	const char *term = getenv("TERM");
 	int n = 0, r;
 
+	hold_descriptors();
 	setlocale(LC_CTYPE, "C.UTF-8");
 	signal(SIGPIPE, SIG_IGN);
 	cli.loop = uv_default_loop();

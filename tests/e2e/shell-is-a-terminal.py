@@ -55,6 +55,14 @@ with sandbox() as id:
     os.close(fd)
     equal(status, 7, "exit status")
 
+    # Stdin that is no terminal: the shell runs what comes and ends with it.
+    for given, says, code in ((b"echo h''i; tty\n", (b"hi", b"/dev/pts/"), 0), (b"(exit 5)", (), 5), (b"", (), 0)):
+        p = subprocess.run([SPACE, "shell", id], input=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=cli_env(TERM="dumb"), timeout=30)
+        equal(p.returncode, code, f"status of a shell that was given {given!r}: {p.stdout!r}")
+        check(all(s in p.stdout for s in says), f"{p.stdout!r}")
+    p = subprocess.run([SPACE, "shell", id], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=cli_env(), timeout=30)
+    equal(p.returncode, 0, "status of a shell that was given nothing")
+
     # The same over the API: output comes as `pty` events and the size can be changed.
     a = api("POST", f"/v1/sandboxes/{id}/exec?detach=1", {"shell": "stty size; read x; stty size; echo got $x; exit 3", "pty": {"cols": 90, "rows": 25}}, status=201).json
     p = f"/v1/sandboxes/{id}/processes/{a['pid']}"
