@@ -135,15 +135,17 @@ const struct command command_snapshot = {
 };
 
 /* --- branch --- */
+#define BRANCHES_MAX 64 /* of one call, as the API has it */
+
 static struct {
 	int64_t count;
 	const char *label, *timeout;
 	struct opt_list meta;
 	bool quiet;
-} branch_o;
+} branch_o = { .count = 1 };
 
 static const struct opt branch_opts[] = {
-	{ "count", 'n', OPT_INT, offsetof(__typeof__(branch_o), count), "N", "how many siblings (1)" },
+	{ "count", 'n', OPT_INT, offsetof(__typeof__(branch_o), count), "N", "how many siblings, 1 to 64 (1)" },
 	{ "label", 'l', OPT_STR, offsetof(__typeof__(branch_o), label), "TEXT", "keep the node they come from, under this name" },
 	{ "timeout", 0, OPT_STR, offsetof(__typeof__(branch_o), timeout), "TIME", "of the siblings: 90, 10m, 2h; 0: never (usually as the parent's)" },
 	{ "meta", 'm', OPT_LIST, offsetof(__typeof__(branch_o), meta), "KEY=VALUE", "a label of the siblings, over the parent's" },
@@ -152,12 +154,15 @@ static const struct opt branch_opts[] = {
 
 json_t *branch_request(int64_t count, const char *label, const char *timeout, const struct opt_list *meta, struct fail *why)
 {
-	autojson json_t *body = json_pack("{s:I,s:s*,s:s*}", "count", (json_int_t)(count ? count : 1), "label", label, "timeout", timeout);
+	autojson json_t *body = json_pack("{s:I,s:s*,s:s*}", "count", (json_int_t)count, "label", label, "timeout", timeout);
 	autojson json_t *pairs = pairs_json(meta, "meta", false, why);
+	bool bad = count < 1 || count > BRANCHES_MAX;
 
-	if (!body)
+	if (bad)
+		fail_here(why, -EINVAL, "--count: a whole number from 1 to %d, not %lld", BRANCHES_MAX, (long long)count);
+	else if (!body)
 		fail_here(why, -EINVAL, "an option is not valid UTF-8");
-	if (!body || !pairs)
+	if (bad || !body || !pairs)
 		return NULL;
 	if (meta->n)
 		json_object_set(body, "metadata", pairs);

@@ -74,9 +74,9 @@ static const struct opt tb_opts[] = {
 	{ "env", 'e', OPT_LIST, offsetof(__typeof__(tb_o), env), "NAME=VALUE", "environment of all commands" },
 	{ "user", 'u', OPT_STR, offsetof(__typeof__(tb_o), user), "NAME", "the user of commands that name none" },
 	{ "workdir", 'w', OPT_STR, offsetof(__typeof__(tb_o), workdir), "DIR", "the directory of commands that name none" },
-	{ "vcpu", 0, OPT_INT, offsetof(__typeof__(tb_o), vcpu), "N", "virtual CPUs" },
-	{ "memory", 0, OPT_STR, offsetof(__typeof__(tb_o), memory), "SIZE", "memory" },
-	{ "disk", 0, OPT_STR, offsetof(__typeof__(tb_o), disk), "SIZE", "disk" },
+	{ "vcpu", 0, OPT_INT, offsetof(__typeof__(tb_o), vcpu), "N", "virtual CPUs (1)" },
+	{ "memory", 0, OPT_STR, offsetof(__typeof__(tb_o), memory), "SIZE", "memory (512M)" },
+	{ "disk", 0, OPT_STR, offsetof(__typeof__(tb_o), disk), "SIZE", "disk (5G)" },
 	{ "detach", 'd', OPT_FLAG, offsetof(__typeof__(tb_o), detach), NULL, "print the operation's id and do not wait" },
 };
 
@@ -112,7 +112,8 @@ static const struct command *const template_sub[] = {
 	&(const struct command){ .name = "template build", .args = "NAME", .brief = "Boot an image, set it up, save it as a template",
 		.detail = "The same name again makes a new version. Ctrl-C leaves the build going: space operation wait ID.",
 		.examples = "  space template build base --image base\n"
-			    "  space template build web --image base --setup 'pip install flask' --start 'flask run' --ready 'curl -s localhost:5000'",
+			    "  space template build web --image base --setup 'mkdir -p /srv/app && echo hello > /srv/app/index.html' \\\n"
+			    "    --start 'python3 -m http.server -d /srv/app 8000' --ready 'bash -c \": </dev/tcp/127.0.0.1/8000\"'",
 		.run = template_build, OPTS(tb_opts, tb_o), .min = 1, .max = 1, .stop_after = -1 },
 	&(const struct command){ .name = "template rm", .args = "NAME…", .brief = "Remove templates; sandboxes made from them go on",
 		.run = template_rm, .min = 1, .max = -1, .stop_after = -1 },

@@ -227,8 +227,8 @@ static int run_command(struct cli *c, const struct command *cmd, int argc, char 
 		return cli_usage(c, "%s needs %s: space %s %s", cmd->name, n ? "more" : "something to work on", cmd->name,
 			cmd->args ? cmd->args : "");
 	if (cmd->max >= 0 && n > cmd->max)
-		return cli_usage(c, "%s: \"%s\" is one word too many: space %s %s", cmd->name, argv[cmd->max], cmd->name,
-			cmd->args ? cmd->args : "");
+		return cli_usage(c, "%s: \"%s\" is one word too many: space %s%s%s", cmd->name, argv[cmd->max], cmd->name,
+			cmd->args ? " " : "", cmd->args ? cmd->args : "");
 	return cmd->run(c, n, argv);
 }
 

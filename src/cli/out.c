@@ -113,16 +113,17 @@ int cli_note(struct cli *c, const char *fmt, ...)
 /* --- quantities --- */
 const char *span(char out[AGO_LEN], double s)
 {
-	if (s < 1)
-		snprintf(out, AGO_LEN, "%d ms", (int)(s * 1000));
-	else if (s < 120)
-		snprintf(out, AGO_LEN, "%d s", (int)s);
-	else if (s < 120 * 60)
-		snprintf(out, AGO_LEN, "%d min", (int)(s / 60));
-	else if (s < 48 * 3600)
-		snprintf(out, AGO_LEN, "%d h", (int)(s / 3600));
+	/* Rounded, in the unit that the rounded value belongs to. */
+	if (s < 0.9995)
+		snprintf(out, AGO_LEN, "%.0f ms", s * 1000);
+	else if (s < 119.5)
+		snprintf(out, AGO_LEN, "%.0f s", s);
+	else if (s < 119.5 * 60)
+		snprintf(out, AGO_LEN, "%.0f min", s / 60);
+	else if (s < 47.5 * 3600)
+		snprintf(out, AGO_LEN, "%.0f h", s / 3600);
 	else
-		snprintf(out, AGO_LEN, "%d days", (int)(s / 86400));
+		snprintf(out, AGO_LEN, "%.0f days", s / 86400);
 	return out;
 }
 

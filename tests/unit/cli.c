@@ -243,6 +243,9 @@ TEST(quantities)
 	CHECK_STR(span(t, 0.25), "250 ms");
 	CHECK_STR(span(t, 119), "119 s");
 	CHECK_STR(span(t, 300), "5 min");
+	CHECK_STR(span(t, 299.9), "5 min");
+	CHECK_STR(span(t, 119.7), "2 min");
+	CHECK_STR(span(t, 0.9999), "1 s");
 	CHECK_STR(span(t, 86400), "24 h");
 	CHECK_STR(ago(t, "not a time"), "-");
 	CHECK_STR(ago(t, NULL), "-");
@@ -317,7 +320,7 @@ TEST(branch_bodies)
 		int64_t n;
 		const char *label, *timeout, *says;
 	} rows[] = {
-		{ 0, NULL, NULL, "{\"count\":1}" },
+		{ 1, NULL, NULL, "{\"count\":1}" },
 		{ 10, NULL, NULL, "{\"count\":10}" },
 		{ 2, "fan-out", "10m", "{\"count\":2,\"label\":\"fan-out\",\"timeout\":\"10m\"}" },
 	};
@@ -330,12 +333,15 @@ TEST(branch_bodies)
 		CHECK_STR(text, rows[i].says);
 	}
 	{
-		autojson json_t *body = branch_request(0, NULL, NULL, &meta, &why);
+		autojson json_t *body = branch_request(1, NULL, NULL, &meta, &why);
 
 		CHECK_STR(get_str(json_object_get(body, "metadata"), "try"), "7");
 	}
-	CHECK(branch_request(0, NULL, NULL, &bad, &why) == NULL);
-	CHECK(branch_request(0, "\xff", NULL, &none, &why) == NULL);
+	CHECK(branch_request(1, NULL, NULL, &bad, &why) == NULL);
+	CHECK(branch_request(1, "\xff", NULL, &none, &why) == NULL);
+	CHECK(branch_request(65, NULL, NULL, &none, &why) == NULL);
+	CHECK(branch_request(0, NULL, NULL, &none, &why) == NULL);
+	CHECK_STR(why.msg, "--count: a whole number from 1 to 64, not 0");
 }
 
 TEST(prune_bodies)
