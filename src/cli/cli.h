@@ -20,6 +20,11 @@ struct cli {
 	const char *host; /* --host */
 	bool json, help;
 
+	/* what this run is about, for remedies; NULL: not known */
+	const char *command; /* "template build" */
+	const char *subject; /* the sandbox, as it was named */
+	const char *node;    /* the node that something starts from or goes back to */
+
 	uv_loop_t *loop;
 	bool out_tty, err_tty, colour; /* colour: on stdout */
 	struct http_endpoint *ep;      /* made by cli_connect() */
@@ -111,6 +116,10 @@ int operation_wait(struct cli *c, const char *id, const char *what, json_t **res
 /* --- printing (out.c) --- */
 /* fail_set() for a failure on this side: the table's remedies are for the API's errors, so there is none. */
 int fail_here(struct fail *f, int err, const char *fmt, ...) PRINTF(3, 4);
+#define REMEDY_LEN 640
+/* REMEDY of the API in the words of this program: the id in the place of "ID" where it is known, and what speaks of headers and paths
+ * of the API replaced by what is typed here. */
+const char *cli_remedy(const struct cli *c, enum errcode code, const char *remedy, char out[REMEDY_LEN]);
 int cli_fail(struct cli *c, const struct fail *why); /* on stderr; returns EXIT_FAILED */
 int cli_usage(struct cli *c, const char *fmt, ...) PRINTF(2, 3);
 int cli_note(struct cli *c, const char *fmt, ...) PRINTF(2, 3); /* on stderr, "space: …" */
@@ -155,6 +164,7 @@ int list_print(struct cli *c, const char *target, const char *noun, const struct
 void print_ids(const json_t *list); /* of strings, or of objects with an id: a line each */
 /* FMT is api_path()'s with one %s, for NAME. */
 int show_one(struct cli *c, const char *fmt, const char *name);
+/* Each is removed, whatever becomes of the others; of several those that are gone are printed, a line "NAME removed" each. */
 int remove_each(struct cli *c, const char *fmt, int argc, char **argv);
 
 /* --- progress on stderr (progress.c) ---

@@ -454,6 +454,7 @@ static int cp_run(struct cli *c, int argc, char **argv)
 		struct end from = { 0 }, into = { .id = to.id, .path = strdup(to.path) };
 
 		end_parse(argv[i], &from);
+		c->subject = to.id ? to.id : from.id;
 		if (!from.id == !to.id)
 			return cli_usage(c, "cp: one side is a sandbox (ID:PATH), the other this machine");
 		if (argc > 2 && end_stat(c, &into, &why) == 0 && !into.is_dir)

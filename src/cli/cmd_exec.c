@@ -127,6 +127,7 @@ static int run_in(struct cli *c, struct attach *a, const json_t *sb, json_t *req
 	bool keep = run_o.exec.keep;
 	int code = EXIT_FAILED, r = -EINTR, status;
 
+	c->subject = id;
 	/* While we live it does not end under us, and soon after us it does: unless a time was asked for. */
 	if (!run_o.create.timeout && !keep)
 		o->renew_s = (unsigned)MIN(get_num(sb, "timeout"), 86400.0);
@@ -171,6 +172,7 @@ static int run_run(struct cli *c, int argc, char **argv)
 	}
 	/* Signals are caught from here on, so that a sandbox that is just being made is removed too. */
 	a = attach_new(c);
+	c->node = run_o.create.from;
 	if (sandbox_create(c, body, &sb, &why) < 0) {
 		json_decref(request);
 		status = cli_fail(c, &why);

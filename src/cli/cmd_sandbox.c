@@ -22,7 +22,10 @@ int each_sandbox(struct cli *c, const char *method, const char *suffix, const ch
 		autojson json_t *sb = NULL;
 		struct fail why = { 0 };
 
+		c->subject = argv[i];
 		if (api_call_shown(c, doing, argv[i], method, path, NULL, &sb, &why) < 0) {
+			if (argc > 1 && !strstr(why.msg, argv[i]))
+				fail_prefix(&why, "%.100s", argv[i]);
 			status = cli_fail(c, &why);
 			continue;
 		}
@@ -56,6 +59,7 @@ static int create_run(struct cli *c, int argc, char **argv)
 
 	if (!body)
 		return cli_usage(c, "create: %s", why.msg);
+	c->node = create_o.create.from;
 	if (sandbox_create(c, body, &sb, &why) < 0)
 		return cli_fail(c, &why);
 	if (c->json) {

@@ -183,6 +183,7 @@ static int branch_failures(struct cli *c, const json_t *out)
 		fail_as(&why, err_by_name(code, strlen(code)), "a sibling did not start: %.180s", get_str(error, "message"));
 		if (*remedy)
 			fail_remedy(&why, "%.190s", remedy);
+		c->subject = NULL; /* it is not about the parent */
 		status = cli_fail(c, &why);
 	}
 	return status;
@@ -233,6 +234,7 @@ static int rollback_run(struct cli *c, int argc, char **argv)
 	struct fail why = { 0 };
 	json_t *body = json_pack("{s:s}", "checkpoint", argv[1]);
 
+	c->node = argv[1];
 	if (!body)
 		return cli_usage(c, "rollback: the checkpoint's name is not valid UTF-8");
 	if (api_call_shown(c, "rolling back", argv[0], "POST", path, body, &sb, &why) < 0)

@@ -114,14 +114,25 @@ int show_one(struct cli *c, const char *fmt, const char *name)
 
 int remove_each(struct cli *c, const char *fmt, int argc, char **argv)
 {
+	autojson json_t *gone = json_array();
 	int status = EXIT_OK;
 
 	for (int i = 0; i < argc; i++) {
 		autofree char *path = api_path(fmt, argv[i]);
 		struct fail why = { 0 };
 
-		if (api_call(c, "DELETE", path, NULL, NULL, &why) < 0)
+		if (api_call(c, "DELETE", path, NULL, NULL, &why) < 0) {
+			if (argc > 1)
+				fail_prefix(&why, "%.100s is not removed", argv[i]);
 			status = cli_fail(c, &why);
+		} else if (argc > 1 && !c->json) {
+			printf("%s removed\n", argv[i]);
+			fflush(stdout); /* before what fails after it */
+		} else {
+			json_array_append_new(gone, json_string(argv[i]));
+		}
 	}
+	if (argc > 1 && c->json)
+		json_print(c, gone);
 	return status;
 }

@@ -229,6 +229,10 @@ static int run_command(struct cli *c, const struct command *cmd, int argc, char 
 	if (cmd->max >= 0 && n > cmd->max)
 		return cli_usage(c, "%s: \"%s\" is one word too many: space %s%s%s", cmd->name, argv[cmd->max], cmd->name,
 			cmd->args ? " " : "", cmd->args ? cmd->args : "");
+	c->command = cmd->name;
+	/* "ID" of `key rm` and `operation wait` is no sandbox's. */
+	if (n && cmd->args && !strncmp(cmd->args, "ID", 2) && !strchr(cmd->name, ' '))
+		c->subject = argv[0];
 	return cmd->run(c, n, argv);
 }
 

@@ -61,11 +61,49 @@ int fail_here(struct fail *f, int err, const char *fmt, ...)
 	return err;
 }
 
+static bool word_char(char ch)
+{
+	return (ch >= '0' && ch <= '9') || (ch >= 'A' && ch <= 'Z') || (ch >= 'a' && ch <= 'z') || ch == '_' || ch == '-';
+}
+
+const char *cli_remedy(const struct cli *c, enum errcode code, const char *remedy, char out[REMEDY_LEN])
+{
+	size_t n = 0;
+
+	if (code == ERR_bad_request && strstr(remedy, "/openapi.json")) {
+		snprintf(out, REMEDY_LEN, "space help%s%s", c->command ? " " : "", c->command ? c->command : "");
+		return out;
+	}
+	if (code == ERR_unauthorized && strstr(remedy, "Authorization: Bearer")) {
+		snprintf(out, REMEDY_LEN, "space key create, on the host, makes one; give it as SPACE_API_KEY=KEY or keep it with "
+			"space context add NAME URL --key KEY --use");
+		return out;
+	}
+	for (const char *p = remedy; *p && n + 1 < REMEDY_LEN; p++) {
+		bool is_id = !strncmp(p, "ID", 2) && (p == remedy || !word_char(p[-1])) && !word_char(p[2]);
+		bool from = p - remedy >= 7 && !strncmp(p - 7, "--from ", 7);
+		const char *id = !is_id ? NULL : from ? c->node : c->subject;
+
+		if (id) {
+			n += (size_t)snprintf(out + n, REMEDY_LEN - n, "%.128s", id);
+			n = MIN(n, (size_t)REMEDY_LEN - 1);
+			p++;
+		} else {
+			out[n++] = *p;
+		}
+	}
+	out[n] = 0;
+	return out;
+}
+
 int cli_fail(struct cli *c, const struct fail *why)
 {
+	char text[REMEDY_LEN];
+	const char *remedy = cli_remedy(c, why->code, why->remedy, text);
+
 	if (c->json) {
 		autojson json_t *j = json_pack("{s:s,s:s,s:s?}", "code", err_info(why->code)->name, "message", why->msg,
-			"remedy", why->remedy[0] ? why->remedy : NULL);
+			"remedy", remedy[0] ? remedy : NULL);
 
 		if (j)
 			json_dumpf(j, stderr, JSON_COMPACT);
@@ -74,9 +112,9 @@ int cli_fail(struct cli *c, const struct fail *why)
 	}
 	fputs("space: ", stderr);
 	put_safe(stderr, str_of(why->msg));
-	if (why->remedy[0]) {
+	if (remedy[0]) {
 		fputs("\n  try: ", stderr);
-		put_safe(stderr, str_of(why->remedy));
+		put_safe(stderr, str_of(remedy));
 	}
 	fputc('\n', stderr);
 	return EXIT_FAILED;

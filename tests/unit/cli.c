@@ -373,3 +373,39 @@ TEST(prune_bodies)
 	}
 	test_row(NULL);
 }
+
+/* What the API advises, in the words of who types commands. */
+TEST(remedies)
+{
+	static const struct {
+		enum errcode code;
+		const char *remedy, *subject, *node, *says;
+	} rows[] = {
+		{ ERR_sandbox_not_running, "space wake ID", "web", NULL, "space wake web" },
+		{ ERR_sandbox_not_running, "space wake ID", NULL, NULL, "space wake ID" },
+		{ ERR_agent_unreachable, "space logs ID shows it; space kill ID ends it", "i1", NULL, "space logs i1 shows it; space kill i1 ends it" },
+		{ ERR_no_capacity, "IDs, UUID, ID_X, ID-1, VOID, ID", "i1", NULL, "IDs, UUID, ID_X, ID-1, VOID, i1" },
+		{ ERR_checkpoint_mismatch, "space create --from ID --disk-only", "i1", "c1", "space create --from c1 --disk-only" },
+		{ ERR_checkpoint_mismatch, "space create --from ID --disk-only", "i1", NULL, "space create --from ID --disk-only" },
+		{ ERR_bad_request, "see /openapi.json for what this call takes", NULL, NULL, "space help branch" },
+		{ ERR_bad_request, "see the list", NULL, NULL, "see the list" },
+		{ ERR_unauthorized, "space key create makes one; send it as Authorization: Bearer KEY", "i1", NULL,
+			"space key create, on the host, makes one; give it as SPACE_API_KEY=KEY or keep it with space context add NAME URL --key KEY --use" },
+		{ ERR_internal, "", "i1", NULL, "" },
+	};
+	char out[REMEDY_LEN];
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct cli c = { .command = "branch", .subject = rows[i].subject, .node = rows[i].node };
+
+		test_row("%s", rows[i].remedy);
+		CHECK_STR(cli_remedy(&c, rows[i].code, rows[i].remedy, out), rows[i].says);
+	}
+	test_row(NULL);
+	{
+		/* An id of any length stays within the buffer. */
+		struct cli c = { .subject = "0123456789012345678901234567890123456789012345678901234567890123456789" };
+
+		CHECK(strlen(cli_remedy(&c, ERR_internal, "ID ID ID ID ID ID ID ID ID ID ID ID ID ID ID ID ID ID ID ID", out)) == REMEDY_LEN - 1);
+	}
+}
