@@ -138,4 +138,4 @@ with main_with(ready_monitors=0, ready_slots=8) as d:
             os.unlink(path)
             api("DELETE", f"/v1/checkpoints/{k['id']}", status=204)
             return k["paused_ms"] / write
-        holds("standing still for a checkpoint : writing all touched memory", still, 1 / 4)
+        holds("standing still for a checkpoint : writing all touched memory", still, 0.7)
