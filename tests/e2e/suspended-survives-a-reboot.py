@@ -2,7 +2,7 @@
 # serial
 # limit: 120
 from t import *
-import shutil, sqlite3
+import glob, shutil, sqlite3
 
 d = Daemon.main()
 
@@ -14,6 +14,10 @@ def reboot():
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(p), signal.SIGKILL)
         wait_for(lambda: not alive(p), 10, "a monitor gone")
+    # Control groups are the kernel's memory: gone as well.
+    for id in os.listdir(os.path.join(d.run, "sandboxes")):
+        for group in glob.glob(f"/sys/fs/cgroup/*/space/{id}") + glob.glob(f"/sys/fs/cgroup/space/{id}"):
+            os.rmdir(group)
     for where in sorted((l.split(" ")[4] for l in open("/proc/self/mountinfo")), reverse=True):
         if where.startswith(d.run + "/"):
             subprocess.run(["umount", where], check=True)
