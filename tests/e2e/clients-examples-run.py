@@ -11,7 +11,7 @@ dir = os.path.join(DIR, "examples")
 rootfs = os.path.join(dir, "rootfs")
 LANGUAGES = ("sh", "python", "js")
 # What some of the sections must print, in any language.
-SAID = {"exec:wait": "text\nhi\n", "exec:stream": "3", "get_output": "done", "get_file:bytes": "note", "get_file:list": "/tmp/work/notes.txt", "open_tcp": "200 OK",
+SAID = {"exec:wait": "text\nhi\n", "exec:stream": "3", "get_output": "done", "get_file:bytes": "note", "get_file:list": "/tmp/demo/notes.txt", "open_tcp": "200 OK",
         "get_operation:follow": "done", "list_templates": "mine", "get_metrics": "# TYPE"}
 
 # What the page has: (section, {language: code}), in its order.

@@ -28,6 +28,6 @@ with sandbox(rootfs="read-only", tmpfs={"/scratch": "64M"}) as id:
     check(fstype in ("overlayfs", "erofs", "tmpfs"), fstype)
 with sandbox(rootfs="read-only", tmpfs={"/scratch": "64M"}) as id:
     equal(out(id, WHAT, user="root"), pristine, "the image, as it was before the last one wrote over it")
-r = cli("run", "--read-only", "--tmpfs", "/work:256M", "--", "sh", "-c", "df --output=size -B1M /work | tail -1; stat -f -c %T /work; echo x > /work/x")
+r = cli("run", "--read-only", "--tmpfs", "/work:256M", "--", "sh", "-c", "df --output=size -B1M /work | tail -1; stat -f -c %T /work; cd /work && echo x > x")
 size, kind = r.out.split()
 check(250 <= int(size) <= 257 and kind == "tmpfs", r.out)
