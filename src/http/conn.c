@@ -476,7 +476,8 @@ static bool gathers(const struct hconn *c, const uv_buf_t *bufs, unsigned n)
 		return false;
 	for (unsigned i = 0; i < n; i++)
 		sum += bufs[i].len;
-	return sum <= GATHER_MAX;
+	/* Below what counts as full: whoever waits for room hears of it from on_written() alone. */
+	return sum <= GATHER_MAX && sum < c->high_water;
 }
 
 int hconn_raw_writev(struct hconn *c, const uv_buf_t *bufs, unsigned n)

@@ -261,16 +261,10 @@ static void take(struct branch *b)
 static int check(struct sandbox_core *c, const struct branch_req *q, struct fail *why)
 {
 	int64_t most = c->sp->cfg.max_timeout_s;
+	int r = savable(c, why);
 
-	if (c->ending || state_ended(c->state))
-		return fail_as(why, ERR_sandbox_gone, "sandbox %s has ended: %s", c->sb.id, c->sb.reason);
-	if (c->doing || c->start)
-		return fail_as(why, ERR_busy, "sandbox %s is %s%s", c->sb.id, sandbox_state_name(c->state),
-			       c->turn || c->start ? "" : ", and is being saved");
-	if (c->sp->stopping)
-		return fail_as(why, ERR_daemon_down, "spaced is stopping");
-	if (c->state != SANDBOX_RUNNING && c->state != SANDBOX_PAUSED && c->state != SANDBOX_SUSPENDED)
-		return fail_as(why, ERR_busy, "sandbox %s is %s", c->sb.id, sandbox_state_name(c->state));
+	if (r < 0)
+		return r;
 	if (q->count < 1 || q->count > BRANCHES_MAX)
 		return fail_as(why, ERR_bad_request, "count: a whole number from 1 to %d", BRANCHES_MAX);
 	if (q->label && (strlen(q->label) > 127 || str_has_ctl(str_of(q->label))))

@@ -441,6 +441,7 @@ struct save_req {
 /* C runs or is paused, `doing` is set, and nothing of it changes meanwhile but that it may end (then: sandbox_gone). Afterwards it is as it was before; a
  * paused one stays paused, its user processes frozen until the /init of its wake. N is in C's line: c->sb.checkpoint (not for snapshots and suspensions). */
 void save_node(struct sandbox_core *c, const struct save_req *q, save_fn *fn, void *arg);
+int savable(struct sandbox_core *c, struct fail *why); /* take.c: runs, is paused or suspended, and nothing else is done to it */
 
 /* --- revive.c: a sandbox that exists gets a machine again, from a node: wake, rollback, recovery --- */
 /* C has no machine. NODE's disk and memory become its own. FRESH_ID: a clone's identity is renewed (never for a wake). FN once it is confirmed and runs; after a

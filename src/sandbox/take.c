@@ -334,7 +334,7 @@ static bool seen_before(struct sandbox_core *c, const struct checkpoint_req *q, 
 	return true;
 }
 
-static int may(struct sandbox_core *c, struct fail *why)
+int savable(struct sandbox_core *c, struct fail *why)
 {
 	if (c->ending || state_ended(c->state))
 		return fail_as(why, ERR_sandbox_gone, "sandbox %s has ended: %s", c->sb.id, c->sb.reason);
@@ -357,7 +357,7 @@ void sandbox_checkpoint(struct sandbox *sb, const struct checkpoint_req *q, chec
 
 	if (check(q, &why) == 0 && seen_before(c, q, kind, done, arg))
 		return;
-	if (!why.err && may(c, &why) == 0 && kind == NODE_SNAPSHOT && sb->read_only)
+	if (!why.err && savable(c, &why) == 0 && kind == NODE_SNAPSHOT && sb->read_only)
 		fail_as(&why, ERR_bad_request, "sandbox %s has a read-only root: it has no disk to take a snapshot of", sb->id);
 	if (!why.err && !(t = calloc(1, sizeof(*t))))
 		fail_set(&why, -ENOMEM, "out of memory");

@@ -106,20 +106,7 @@ def create_and_first_output(t, cmd, keep=None, **req):
     if r.status != 201:
         raise SystemExit(f"create: {r.status} {sb}")
     c.request("POST", f"/v1/sandboxes/{sb['id']}/exec", json.dumps({"cmd": cmd}))
-    r = c.getresponse()
-    ms = None
-    event = ""
-    while ms is None:
-        line = r.readline()
-        if not line:
-            raise SystemExit(f"{cmd}: no output")
-        if line.startswith(b"event:"):
-            event = line[6:].strip()
-        if line.startswith(b"data:") and event == b"stdout":
-            ms = (time.monotonic() - t0) * 1000
-    while r.readline():
-        pass
-    c.close()
+    ms = state.until_output(c, t0)
     if keep is not None:
         keep.append(sb["id"])
     else:

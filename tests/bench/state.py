@@ -4,6 +4,23 @@ import json, os, sqlite3, statistics, threading, time
 WRITE = "python3 -c \"import os,mmap; m=mmap.mmap(-1,32<<20); open('/tmp/pid','w').write(str(os.getpid()))\nfor i in range(0,32<<20,4096): m[i:i+8]=os.urandom(8)\nopen('/tmp/done','w').close()\nimport time; time.sleep(3000)\""
 
 
+def until_output(c, t0):
+    """ms from T0 to the first byte of output of the exec that C has just asked for. Ends the connection."""
+    r, event, ms = c.getresponse(), "", None
+    while ms is None:
+        line = r.readline()
+        if not line:
+            raise SystemExit("a command without output")
+        if line.startswith(b"event:"):
+            event = line[6:].strip()
+        if line.startswith(b"data:") and event == b"stdout":
+            ms = (time.monotonic() - t0) * 1000
+    while r.readline():
+        pass
+    c.close()
+    return ms
+
+
 def first_output(t, id, cmd=("echo", "x"), wait=None):
     """ms until the first byte of output of CMD in a sandbox; WAIT: a call that is made first, over the same connection."""
     c = t.Connection(timeout=120)
@@ -16,19 +33,7 @@ def first_output(t, id, cmd=("echo", "x"), wait=None):
         if r.status != 200:
             raise SystemExit(f"{wait}: {r.status}")
     c.request("POST", f"/v1/sandboxes/{id}/exec", json.dumps({"cmd": list(cmd)}))
-    r, event, ms = c.getresponse(), "", None
-    while ms is None:
-        line = r.readline()
-        if not line:
-            raise SystemExit(f"{cmd}: no output")
-        if line.startswith(b"event:"):
-            event = line[6:].strip()
-        if line.startswith(b"data:") and event == b"stdout":
-            ms = (time.monotonic() - t0) * 1000
-    while r.readline():
-        pass
-    c.close()
-    return ms
+    return until_output(c, t0)
 
 
 def write_all(pool, bytes_):
