@@ -86,6 +86,7 @@ class Connection(http.client.HTTPConnection):
     def connect(self):
         if isinstance(self.where, tuple):
             self.sock = socket.create_connection(self.where, self.timeout)
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # head and body are two segments: Nagle's 40 ms are not the daemon's
             return
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(self.timeout)
